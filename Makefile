@@ -1,0 +1,62 @@
+# make book   set up, build the site            make test   set up, run every test and every notebook
+# Both make .venv when it is missing, and need no network once it is there.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+NBVAL := PYTHONPATH=scripts OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p nbval_hint --nbval --nbval-current-env \
+	--nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval.cfg -n 2 --dist loadscope
+
+.PHONY: help setup book test lint notebooks serve bench repository clean
+
+help:
+	@echo 'make book        set up, and build the site into _build/html'
+	@echo 'make test        set up, build the site, run all tests and every notebook'
+	@echo 'make setup       the environment alone'
+	@echo 'make notebooks   execute every notebook and store its outputs (NB=book/01-tokens.ipynb for one)'
+	@echo 'make serve       show the built site on http://127.0.0.1:8000'
+	@echo 'make lint        ruff and mypy'
+	@echo 'make bench       speed and memory, side by side with transformers'
+	@echo 'make repository NAME=owner/repo   set the address of the repository everywhere'
+
+setup: $(READY)
+
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Python 3.11 or newer is needed: install it, or name it: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' || { \
+		echo "Python's venv module is missing: on Debian or Ubuntu, apt-get install python3-venv"; exit 1; }
+	@echo 'Setting up .venv (once; PyTorch is a large download)'
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt --editable .
+	@touch $@
+
+book: $(READY)
+	@$(BIN)/jupyter-book build . -W -n --keep-going
+	@echo 'Open _build/html/index.html, or run: make serve'
+
+test: book
+	@$(BIN)/python scripts/notebooks.py check
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
+	@$(NBVAL) book
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+notebooks: $(READY)
+	@$(BIN)/python scripts/notebooks.py run $(NB)
+
+serve: book
+	@echo 'http://127.0.0.1:8000 (Ctrl-C stops it)'
+	@$(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory _build/html
+
+bench: $(READY)
+	@$(BIN)/python -m benchmarks.compare
+
+repository: $(READY)
+	@$(BIN)/python scripts/repository.py $(NAME)
+
+clean:
+	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis

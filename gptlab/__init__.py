@@ -1,0 +1,62 @@
+"""GPT-2 (124M), built step by step: the code of the course.
+
+Names are resolved when they are first used, so ``import gptlab`` is quick and loads no PyTorch:
+``gptlab.GPTConfig`` and ``gptlab.Ledger`` work where PyTorch does not.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gptlab.cache import KVCache
+    from gptlab.checkpoint import from_pretrained, load_checkpoint, save_checkpoint
+    from gptlab.config import PRESETS, GPTConfig
+    from gptlab.devices import device
+    from gptlab.generation import generate
+    from gptlab.ledger import Ledger
+    from gptlab.model import GPT
+    from gptlab.tokenizer import get_tokenizer
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "GPTConfig": "config",
+    "PRESETS": "config",
+    "Ledger": "ledger",
+    "get_tokenizer": "tokenizer",
+    "device": "devices",
+    "KVCache": "cache",
+    "GPT": "model",
+    "load_checkpoint": "checkpoint",
+    "save_checkpoint": "checkpoint",
+    "from_pretrained": "checkpoint",
+    "generate": "generation",
+}
+
+__all__ = [
+    "GPT",
+    "PRESETS",
+    "GPTConfig",
+    "KVCache",
+    "Ledger",
+    "device",
+    "from_pretrained",
+    "generate",
+    "get_tokenizer",
+    "load_checkpoint",
+    "save_checkpoint",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'gptlab' has no attribute {name!r}; it offers {', '.join(__all__)}")
+    value = getattr(importlib.import_module(f"gptlab.{_HOME[name]}"), name)
+    globals()[name] = value  # the next access does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,248 @@
+"""Weights on disk in Hugging Face's layout: ``config.json`` and ``model.safetensors``. No pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from gptlab.config import PRESETS, GPTConfig, read_config, write_config
+from gptlab.model import GPT
+from gptlab.tying import is_tied, same_values
+
+# Repositories on the Hugging Face hub, each at a commit, so that a name always means the same weights.
+HUB = {
+    "gpt2": ("openai-community/gpt2", "607a30d783dfa663caf39e06633721c8d4cfcd7e"),
+    "gpt2-medium": ("openai-community/gpt2-medium", "6dcaa7a952f72f9298047fd5137cd6e4f05f41da"),
+    "gpt2-large": ("openai-community/gpt2-large", "32b71b12589c2f8d625668d2335a01cac3249519"),
+    "gpt2-xl": ("openai-community/gpt2-xl", "15ea56dee5df4983c59b2538573817e1667135e2"),
+}
+
+# OpenAI's code, and so the checkpoint, stores these weights as (inputs, outputs); nn.Linear transposed.
+# One of the four, attn.c_proj, is square: forgetting to transpose it raises no error.
+TRANSPOSED = re.compile(r"h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight")
+
+# Older files also hold each block's causal mask, which is not a parameter.
+MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
+
+
+def from_pretrained(name_or_path: str | PathLike[str]) -> GPT:
+    """GPT-2's published weights by name, or a checkpoint from disk.
+
+    Args:
+        name_or_path: ``"gpt2"``, ``"gpt2-medium"``, ``"gpt2-large"`` or ``"gpt2-xl"``, downloaded once by
+            ``huggingface_hub`` at a fixed commit and kept in its cache; or a path to :func:`load_checkpoint`.
+
+    Raises:
+        ConnectionError: the weights are not in the cache and cannot be downloaded.
+        ValueError: not one of the four names, and not a path that exists.
+    """
+    if Path(name_or_path).exists():
+        return load_checkpoint(name_or_path)
+    if name_or_path not in HUB:
+        raise ValueError(f"{str(name_or_path)!r} is no path that exists, and none of {', '.join(HUB)}")
+    return load_checkpoint(_download(str(name_or_path)))
+
+
+def load_checkpoint(path: str | PathLike[str], *, dtype: torch.dtype | None = None) -> GPT:
+    """Load a GPT-2 in evaluation mode, on the CPU.
+
+    Names may carry ``transformer.`` or the prefixes that ``torch.compile`` and ``DataParallel`` add; the
+    causal-mask buffers of older files are skipped. Any other name that is not a parameter is an error.
+
+    Args:
+        path: a directory with ``config.json`` and ``model.safetensors``, or a ``.safetensors`` file. A file
+            without a ``config.json`` beside it must have the sizes of one of the presets.
+        dtype: the type to convert the weights to; unless given, each keeps the type it has in the file.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: the files are damaged, or do not describe the same GPT-2.
+    """
+    weights = _weights_file(Path(path))
+    tensors = _read(weights)
+    config_file = weights.with_name("config.json")
+    config = read_config(config_file) if config_file.exists() else _matching_preset(tensors, weights)
+    state = {name: _to_linear(name, tensor, dtype) for name, tensor in tensors.items()}
+    with torch.device("meta"):  # shapes only: the weights come from the file
+        model = GPT(config)
+    _check_names_and_shapes(model, state, weights)
+    try:
+        model.load_state_dict(state, assign=True)
+    except ValueError as err:  # a head that differs from the token table
+        raise ValueError(f"{weights}: {err} (tie_word_embeddings in {config_file.name})") from err
+    return model.eval()
+
+
+def save_checkpoint(model: GPT, path: str | PathLike[str], *, dtype: torch.dtype | None = None) -> None:
+    """Save a model so that :func:`load_checkpoint` and transformers read the same one.
+
+    Whether a head is stored is decided by the model's tensors: a tied one has none. Each file is written
+    beside its final place and moved there when complete, so an interruption leaves the old one.
+
+    Args:
+        model: the model.
+        path: a directory, made if missing; or a file name ending in ``.safetensors``, beside which
+            ``config.json`` is written.
+        dtype: the type to store; unless given, each parameter's own.
+    """
+    path = Path(path)
+    weights = path if path.suffix == ".safetensors" else path / "model.safetensors"
+    config = _config_of(model)
+    # transformers looks for a head of its own only beside names that begin with "transformer."
+    prefix = "" if config.tie_word_embeddings else "transformer."
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        tensor = parameter.detach().to(device="cpu", dtype=dtype or parameter.dtype)
+        tensor = tensor.T if TRANSPOSED.fullmatch(name) else tensor
+        tensors[name if name == "lm_head.weight" else prefix + name] = tensor.contiguous()
+    weights.parent.mkdir(parents=True, exist_ok=True)
+    _replace(weights, save(tensors, metadata={"format": "pt"}))
+    _replace(weights.with_name("config.json"), (json.dumps(write_config(config), indent=2) + "\n").encode())
+
+
+def clean_names(names: Iterable[str]) -> dict[str, str]:
+    """Map each name in a file to the parameter's own name, without what wrappers put before it.
+
+    ``_orig_mod`` (torch.compile) goes wherever it stands. ``module`` (DataParallel) goes from the front,
+    and only if every name has it: otherwise it is the name of a real submodule. ``transformer`` (Hugging
+    Face) goes from the front, once or more.
+
+    Raises:
+        ValueError: two names become one.
+
+    >>> clean_names(["_orig_mod.module.transformer.wte.weight"])
+    {'_orig_mod.module.transformer.wte.weight': 'wte.weight'}
+    """
+    clean = {name: ".".join(part for part in name.split(".") if part != "_orig_mod") for name in names}
+    while clean and all(name.startswith("module.") for name in clean.values()):
+        clean = {old: name.removeprefix("module.") for old, name in clean.items()}
+    clean = {old: re.sub(r"^(transformer\.)+", "", name) for old, name in clean.items()}
+    first: dict[str, str] = {}
+    for old, name in clean.items():
+        if first.setdefault(name, old) != old:
+            raise ValueError(f"{first[name]!r} and {old!r} both stand for {name!r}: keep one of them")
+    return clean
+
+
+def _weights_file(path: Path) -> Path:
+    file = path / "model.safetensors" if path.is_dir() else path
+    if file.exists():
+        return file
+    if path.is_dir() and (
+        other := sorted(path.glob("*.safetensors.index.json")) + sorted(path.glob("*.bin"))
+    ):
+        raise FileNotFoundError(
+            f"{path} has {other[0].name} but no model.safetensors: save it again as one safetensors file, "
+            f"with transformers' save_pretrained(..., max_shard_size='100GB')"
+        )
+    raise FileNotFoundError(f"{file} does not exist")
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            names = clean_names(opened.keys())
+            return {
+                name: opened.get_tensor(old) for old, name in names.items() if not MASK_BUFFER.fullmatch(name)
+            }
+    except SafetensorError as err:
+        raise ValueError(
+            f"{file} is not a complete safetensors file: {err}. Copy or download it again"
+        ) from err
+    except ValueError as err:
+        raise ValueError(f"{file}: {err}") from err
+
+
+def _to_linear(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """A tensor as the model holds it, in memory of its own: the file may change or go."""
+    tensor = tensor.T if TRANSPOSED.fullmatch(name) and tensor.ndim == 2 else tensor
+    return torch.empty(tensor.shape, dtype=dtype or tensor.dtype).copy_(tensor)
+
+
+def _matching_preset(tensors: dict[str, Tensor], file: Path) -> GPTConfig:
+    table = tensors.get("wte.weight")
+    for config in PRESETS.values():
+        if table is not None and tuple(table.shape) == (config.vocab_size, config.n_embd):
+            return config
+    raise FileNotFoundError(
+        f"there is no config.json beside {file}, and its sizes are those of none of {', '.join(PRESETS)}"
+    )
+
+
+def _check_names_and_shapes(model: GPT, state: dict[str, Tensor], file: Path) -> None:
+    expected = dict(model.state_dict())
+    optional = {"lm_head.weight"} if is_tied(model) else set()
+    if unexpected := sorted(state.keys() - expected.keys()):
+        raise ValueError(f"{file}: {unexpected[0]!r} is no parameter of GPT-2 ({len(unexpected)} such names)")
+    if missing := sorted(expected.keys() - state.keys() - optional):
+        raise ValueError(f"{file}: {missing[0]!r} is missing ({len(missing)} such names)")
+    for name, tensor in state.items():
+        if tensor.shape != expected[name].shape:
+            raise ValueError(
+                f"{file}: {name} has shape {tuple(tensor.shape)}, "
+                f"the config asks for {tuple(expected[name].shape)}"
+            )
+        if not tensor.is_floating_point():
+            raise ValueError(f"{file}: {name} is {tensor.dtype}, weights must be floating point")
+
+
+def _config_of(model: GPT) -> GPTConfig:
+    """The model's config, after checking that it says of the head what the tensors are."""
+    tied = is_tied(model)
+    if model.config.tie_word_embeddings == tied:
+        return model.config
+    if tied or not same_values(model.lm_head.weight, model.wte.weight):
+        raise ValueError(
+            f"the config says tie_word_embeddings={model.config.tie_word_embeddings}, but the head "
+            f"{'is' if tied else 'is not'} the token table: "
+            f"call gptlab.tying.{'tie' if tied else 'untie'}(model)"
+        )
+    raise ValueError(
+        "the config says tie_word_embeddings=True, but the head is a copy of the token table: call "
+        "gptlab.tying.tie(model) or gptlab.tying.untie(model)"
+    )
+
+
+def _replace(file: Path, content: bytes) -> None:
+    """Write ``file`` completely or not at all."""
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.chmod(name, 0o644)  # mkstemp's file is readable by its owner only
+        os.replace(name, file)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    repository, revision = HUB[name]
+    try:
+        for file in ("config.json", "model.safetensors"):
+            path = hf_hub_download(repository, file, revision=revision)
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, OSError) as err:
+        raise ConnectionError(
+            f"{name} is not in the local cache and could not be downloaded from huggingface.co: {err}\n"
+            f"Where there is a network, run: hf download {repository} config.json model.safetensors "
+            f"--revision {revision} --local-dir {name}\n"
+            f"Then copy the folder here: from_pretrained('./{name}')"
+        ) from err
+    return Path(path).parent

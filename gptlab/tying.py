@@ -1,0 +1,69 @@
+"""Weight tying: the output head and the token table are one Parameter, not two equal ones.
+
+The test is identity, ``model.lm_head.weight is model.wte.weight``. Equal values prove nothing: a copy is
+equal until the first step. Source: Press and Wolf 2017; Inan, Khosravi and Socher 2017.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from gptlab.model import GPT
+
+
+def is_tied(model: GPT) -> bool:
+    """Whether head and token table are the same Parameter."""
+    return model.lm_head.weight is model.wte.weight
+
+
+def tie(model: GPT) -> None:
+    """Make the token table the head, in place. The head's own weights are dropped.
+
+    Raises:
+        ValueError: the head has another shape than the token table, or a bias.
+    """
+    if model.lm_head.weight.shape != model.wte.weight.shape:
+        raise ValueError(
+            f"a head of shape {tuple(model.lm_head.weight.shape)} cannot be tied to a token table of shape "
+            f"{tuple(model.wte.weight.shape)}: make a head nn.Linear(n_embd, vocab_size, bias=False)"
+        )
+    if model.lm_head.bias is not None:
+        raise ValueError(
+            "the head has a bias, GPT-2's has none: make it nn.Linear(n_embd, vocab_size, bias=False)"
+        )
+    model.lm_head.weight = model.wte.weight
+    model.config = replace(model.config, tie_word_embeddings=True)
+
+
+def untie(model: GPT) -> None:
+    """Give the head a Parameter of its own, in place, equal to the token table for now."""
+    if is_tied(model):
+        model.lm_head.weight = nn.Parameter(model.wte.weight.detach().clone())
+    model.config = replace(model.config, tie_word_embeddings=False)
+
+
+def with_tied_head(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict for a tied model, in which the head is the token table.
+
+    Raises:
+        ValueError: the state dict has a head that differs from its token table.
+    """
+    head, table = state.get("lm_head.weight"), state.get("wte.weight")
+    if table is None:
+        return state
+    if head is not None and head is not table and not same_values(head, table):
+        raise ValueError(
+            "lm_head.weight differs from wte.weight, so these are the weights of an untied model: load them "
+            "into one with tie_word_embeddings=False"
+        )
+    return {**state, "lm_head.weight": table}
+
+
+def same_values(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors agree in shape, type and every value; on ``meta`` there are no values."""
+    alike = a.shape == b.shape and a.dtype == b.dtype
+    return alike and (a.is_meta or b.is_meta or bool((a == b.to(a.device)).all()))

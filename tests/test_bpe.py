@@ -1,0 +1,65 @@
+import doctest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gptlab import bpe, get_tokenizer
+
+
+def test_the_examples_in_the_docstrings():
+    assert doctest.testmod(bpe).failed == 0
+
+
+def test_pairs_that_overlap_are_all_counted_and_nothing_wraps_round():
+    assert bpe.pair_counts([1, 1, 1, 2]) == {(1, 1): 2, (1, 2): 1}
+    assert bpe.pair_counts([1]) == {}
+
+
+def test_a_pair_and_its_mirror_image_are_two_pairs():
+    assert bpe.pair_counts([1, 2, 1]) == {(1, 2): 1, (2, 1): 1}
+
+
+def test_merging_goes_from_left_to_right_and_leaves_the_input_alone():
+    ids = [3, 3, 3, 3, 3]
+    assert bpe.merge_pair(ids, (3, 3), 9) == [9, 9, 3]
+    assert ids == [3, 3, 3, 3, 3]
+
+
+def test_the_first_merge_of_low_lower_lowest_is_lo():
+    merges = bpe.learn_merges("low lower lowest", 3)
+    assert list(merges.items())[:2] == [((ord("l"), ord("o")), 256), ((256, ord("w")), 257)]
+
+
+def test_learning_stops_when_one_id_is_left():
+    assert len(bpe.learn_merges("aaaa", 100)) == 2
+    assert bpe.learn_merges("", 5) == {}
+    with pytest.raises(ValueError, match="n_merges=-1"):
+        bpe.learn_merges("a", -1)
+
+
+@given(st.text(max_size=60), st.integers(0, 20))
+def test_merges_lose_nothing_and_each_makes_the_text_shorter(text, n_merges):
+    ids = list(text.encode())
+    parts = {i: bytes([i]) for i in range(256)}
+    for (left, right), new in bpe.learn_merges(text, n_merges).items():
+        parts[new] = parts[left] + parts[right]
+        shorter = bpe.merge_pair(ids, (left, right), new)
+        assert len(shorter) < len(ids)
+        ids = shorter
+    assert b"".join(parts[i] for i in ids) == text.encode()
+
+
+@given(st.text(max_size=40))
+def test_the_readable_steps_give_tiktokens_tokens(text):
+    tokenizer = get_tokenizer()
+    ids = [
+        tokenizer.ranks[token]
+        for piece in tokenizer.split(text)
+        for token in bpe.merge_steps(piece.encode(), tokenizer.ranks)[-1]
+    ]
+    assert ids == tokenizer.encode(text)
+
+
+def test_the_steps_of_unhappiness_are_not_the_longest_matches():
+    assert bpe.merge_steps(b"unhappiness", get_tokenizer().ranks)[-1] == [b"un", b"h", b"appiness"]

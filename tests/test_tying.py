@@ -1,0 +1,138 @@
+import io
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from gptlab import GPT, PRESETS
+from gptlab.tying import is_tied, tie, untie
+from tests.conftest import TINY, make_model, random_ids
+
+
+def test_gpt2_is_tied_by_identity(model):
+    assert model.lm_head.weight is model.wte.weight
+    assert is_tied(model)
+
+
+def test_an_equal_copy_is_not_a_tie_and_one_step_separates_it(model):
+    model.lm_head.weight = nn.Parameter(model.wte.weight.detach().clone())
+    assert not is_tied(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(random_ids(2, 5)).square().mean().backward()
+    optimizer.step()
+    assert not torch.equal(model.lm_head.weight, model.wte.weight)
+
+
+SURVIVED = {
+    "deepcopy": deepcopy,
+    "half": lambda model: model.half(),
+    "double": lambda model: model.double(),
+    "to": lambda model: model.to(torch.bfloat16),
+    "to_empty": lambda model: model.to_empty(device="cpu"),
+    "train and eval": lambda model: model.train().eval(),
+    "requires_grad_": lambda model: model.requires_grad_(False),
+}
+
+
+@pytest.mark.parametrize("change", SURVIVED.values(), ids=SURVIVED)
+def test_the_tie_survives(model, change):
+    changed = change(model)
+    assert changed.lm_head.weight is changed.wte.weight
+    assert len(list(changed.parameters())) == 2 + 12 * TINY.n_layer + 2
+
+
+def test_the_tie_survives_an_optimizer_step(model):
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(random_ids(2, 5)).square().mean().backward()
+    optimizer.step()
+    assert is_tied(model)
+
+
+@pytest.mark.slow
+def test_ld8_meta_then_to_empty_then_init_keeps_the_tie():
+    with torch.device("meta"):
+        model = GPT(PRESETS["gpt2"])
+    model.to_empty(device="cpu")
+    assert model.lm_head.weight is model.wte.weight
+    assert sum(p.numel() for p in model.parameters()) == 124_439_808
+
+
+@pytest.mark.parametrize("with_head", [True, False])
+def test_ld8_load_state_dict_with_assign_keeps_the_tie(model, with_head):
+    state = deepcopy(model.state_dict())
+    if not with_head:
+        del state["lm_head.weight"]
+    with torch.device("meta"):
+        other = GPT(TINY)
+    other.load_state_dict(state, assign=True)
+    assert other.lm_head.weight is other.wte.weight
+    assert torch.equal(other.eval()(random_ids(2, 5)), model(random_ids(2, 5)))
+
+
+def test_a_state_dict_saved_by_torch_keeps_the_tie(model):
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    other = GPT(TINY)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert is_tied(other)
+    assert torch.equal(other.wte.weight, model.wte.weight)
+
+
+def test_the_weights_of_an_untied_model_do_not_overwrite_the_token_table():
+    untied = make_model(replace(TINY, tie_word_embeddings=False))
+    tied = make_model(seed=1)
+    before = tied.wte.weight.detach().clone()
+    with pytest.raises(ValueError, match="load them into one with tie_word_embeddings=False"):
+        tied.load_state_dict(untied.state_dict())
+    assert torch.equal(tied.wte.weight, before)
+
+
+@pytest.mark.parametrize("first", ["tie", "init"])
+def test_ld9_the_order_of_tying_and_initialising_changes_nothing(first):
+    from gptlab.model import init_weights
+
+    model = GPT(replace(TINY, tie_word_embeddings=first == "tie"))
+    torch.manual_seed(7)
+    init_weights(model)
+    tie(model)
+    reference = GPT(TINY)
+    torch.manual_seed(7)
+    init_weights(reference)
+    assert torch.equal(model.wte.weight, reference.wte.weight)
+    assert torch.equal(model.eval()(random_ids(2, 5)), reference.eval()(random_ids(2, 5)))
+
+
+def test_untie_gives_the_head_its_own_weights_and_tie_takes_them_back(model):
+    before = model(random_ids(2, 5))
+    untie(model)
+    assert not is_tied(model)
+    assert model.config.tie_word_embeddings is False
+    assert torch.equal(model(random_ids(2, 5)), before)
+    tie(model)
+    assert is_tied(model)
+    assert model.config == TINY
+
+
+def test_a_head_that_cannot_be_tied_is_refused(model):
+    model.lm_head = nn.Linear(24, 60, bias=False)
+    with pytest.raises(
+        ValueError, match=r"shape \(60, 24\) cannot be tied to a token table of shape \(59, 24\)"
+    ):
+        tie(model)
+    model.lm_head = nn.Linear(24, 59)
+    with pytest.raises(ValueError, match="the head has a bias, GPT-2's has none"):
+        tie(model)
+
+
+def test_both_uses_of_the_table_contribute_to_its_gradient(model):
+    ids = torch.tensor([[3, 3, 8]])
+    model(ids)[..., 0].sum().backward()
+    tied_gradient = model.wte.weight.grad.clone()
+    untie(model)
+    model.zero_grad()
+    model(ids)[..., 0].sum().backward()
+    torch.testing.assert_close(tied_gradient, model.wte.weight.grad + model.lm_head.weight.grad)
+    assert model.wte.weight.grad.abs().sum(-1).nonzero().flatten().tolist() == [3, 8]
