@@ -32,7 +32,8 @@ $(READY): requirements.txt pyproject.toml
 	@touch $@
 
 book: $(READY)
-	@$(BIN)/jupyter-book build . -W -n --keep-going
+	@# After a failure start afresh: an unchanged page would not be read again, and its warning not repeated.
+	@$(BIN)/jupyter-book build . -W -n --keep-going || { rm -rf _build/.doctrees; exit 1; }
 	@echo 'Open _build/html/index.html, or run: make serve'
 
 test: book

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import matplotlib as mpl
+from cycler import cycler
 
 # Okabe and Ito's colour-blind safe colours, from dark to light.
 BLUE = "#0072B2"
@@ -28,7 +29,7 @@ def course_style() -> None:
             "ytick.color": INK,
             "axes.spines.top": False,
             "axes.spines.right": False,
-            "axes.prop_cycle": mpl.cycler(color=[BLUE, ORANGE, GREEN]),
+            "axes.prop_cycle": cycler(color=[BLUE, ORANGE, GREEN]),
             "figure.constrained_layout.use": True,
             "svg.hashsalt": "gptlab",
         }

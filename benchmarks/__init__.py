@@ -1,0 +1,1 @@
+"""Speed and memory of gptlab, side by side with transformers: ``python -m benchmarks.compare``."""

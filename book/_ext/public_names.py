@@ -1,0 +1,36 @@
+"""Let a docstring say `gptlab.generate`, as a reader would, and link to where it is documented."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.domains.python import PythonDomain
+from sphinx.environment import BuildEnvironment
+from sphinx.util.nodes import make_refnode
+
+import gptlab
+
+
+def resolve(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Element
+) -> nodes.Element | None:
+    """Link a top-level name of the package, which it only looks up, to the module that holds it."""
+    package, _, name = node.get("reftarget", "").rpartition(".")
+    if node.get("refdomain") != "py" or package != "gptlab" or name not in gptlab.__all__:
+        return None
+    suffix = f".{name}"
+    domain = cast(PythonDomain, env.get_domain("py"))
+    homes = [full for full in domain.objects if full.startswith("gptlab.") and full.endswith(suffix)]
+    if len(homes) != 1:
+        return None
+    place = domain.objects[homes[0]]
+    return make_refnode(app.builder, node["refdoc"], place.docname, place.node_id, content, homes[0])
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Register with Sphinx."""
+    app.connect("missing-reference", resolve)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

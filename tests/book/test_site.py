@@ -1,0 +1,463 @@
+"""The built site, read in a real browser: every page in light, in dark and on a phone.
+
+`make book` builds it. The last tests prove that the checks can fail, on small pages with one fault each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from screenshots import MODES, ROOT, SITE, chromium, find_chromium, find_pages, open_page, serve
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+REMEDY = "run: make book"
+PAGES = find_pages()
+
+# The theme's own, outside the text: its buttons' labels, and a title that stands outside every landmark.
+ALLOWED_RULES = {"label-content-name-mismatch", "region"}
+AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+# What the page itself can tell. Runs in the browser and returns a list of problems.
+LOOK = r"""
+(phone) => {
+  const problems = [];
+  const short = (text) => JSON.stringify(text.trim().replace(/\s+/g, " ").slice(0, 80));
+  for (const bad of document.querySelectorAll("mjx-merror, [data-mjx-error]"))
+    problems.push("maths error: " + (bad.getAttribute("data-mjx-error") ?? short(bad.textContent)));
+  for (const bad of document.querySelectorAll('mjx-mtext[style*="red"]'))
+    problems.push("maths has an unknown command: " + short(bad.closest("mjx-container").textContent));
+  for (const place of document.querySelectorAll(".math"))
+    if (!place.querySelector("mjx-container"))
+      problems.push("maths not typeset: " + short(place.textContent));
+  const article = document.querySelector("article");
+  if (article) {
+    const walker = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const text = walker.currentNode;
+      if (/\$\$|\\\(|\\\[/.test(text.data) && !text.parentElement.closest("pre, code, script, mjx-container"))
+        problems.push("maths left as text: " + short(text.data));
+    }
+  }
+  for (const image of document.images) {
+    const inside = image.closest("article");
+    if (!image.hasAttribute("alt") || (inside && !image.alt.trim()))
+      problems.push("image without alt text: " + image.getAttribute("src"));
+  }
+  const root = document.documentElement;
+  if (phone && root.scrollWidth > root.clientWidth) {
+    const wide = [...document.body.querySelectorAll("*")].filter(
+      (element) => element.getBoundingClientRect().right > root.clientWidth + 1);
+    const last = wide.at(-1) ?? root;
+    const what = `<${last.tagName.toLowerCase()}> ${short(last.textContent)}`;
+    problems.push(`wider than the screen by ${root.scrollWidth - root.clientWidth} px: ${what}`);
+  }
+  return problems;
+}
+"""
+# Whether the theme has turned dark; colours on their way arrive at once.
+DARK = """
+() => {
+  for (const animation of document.getAnimations()) animation.cancel();
+  return (document.documentElement.dataset.theme ?? "dark") === "dark" && !document.getAnimations().length;
+}
+"""
+# Contrast is what takes time, and thousands of words share a few styles: one element stands for all that have
+# the same colour, size, weight and backgrounds.
+AXE = r"""
+async ([tags, colours_only]) => {
+  const seen = new Set();
+  for (const element of document.body.querySelectorAll("*")) {
+    element.removeAttribute("data-style-sample");
+    const texts = [...element.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE);
+    if (!texts.some((node) => node.data.trim())) continue;
+    const own = getComputedStyle(element);
+    let key = own.color + own.fontSize + own.fontWeight;
+    for (let e = element; e; e = e.parentElement) {
+      const { backgroundColor, backgroundImage, opacity } = getComputedStyle(e);
+      if (backgroundColor !== "rgba(0, 0, 0, 0)" || backgroundImage !== "none" || opacity !== "1")
+        key += "|" + backgroundColor + backgroundImage + opacity;
+    }
+    if (!seen.has(key)) element.setAttribute("data-style-sample", "");
+    seen.add(key);
+  }
+  const options = { resultTypes: ["violations"], preload: false };
+  const runs = [await axe.run({ include: [["[data-style-sample]"]] },
+    { ...options, runOnly: { type: "rule", values: ["color-contrast"] } })];
+  if (!colours_only)
+    runs.push(await axe.run({ ...options, runOnly: tags, rules: { "color-contrast": { enabled: false } } }));
+  return runs.flatMap((run) => run.violations).flatMap((rule) => rule.nodes.map((node) => ({
+    rule: rule.id,
+    html: node.html.slice(0, 120),
+    inside: !!document.querySelector(node.target.flat()[0])?.closest("article"),
+    why: (node.any[0] ?? node.all[0] ?? node.none[0])?.message ?? rule.help,
+  })));
+}
+"""
+
+
+# --- what can be checked in the files -----------------------------------------------------------------------
+
+
+class Anchors(HTMLParser):
+    """The ids that a page offers and the addresses that it uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.used: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Collect from one tag."""
+        values = dict(attrs)
+        self.ids |= {value for key in ("id", "name") if (value := values.get(key))}
+        self.used += [value for key in ("href", "src") if (value := values.get(key)) is not None]
+
+
+@functools.cache
+def anchors(file: Path) -> Anchors:
+    """Parse a page once, however many others lead to it."""
+    found = Anchors()
+    found.feed(file.read_text(encoding="utf-8"))
+    return found
+
+
+def link_problems(site: Path, path: str) -> list[str]:
+    """Addresses in one page that lead nowhere. Those of other sites are not visited."""
+    page = site / path
+    problems = []
+    for address in anchors(page).used:
+        parts = urlsplit(address)
+        if "OWNER" in address:
+            problems.append(f"leads to a repository without an address: {address}")
+        if parts.scheme or parts.netloc:
+            if parts.scheme not in {"http", "https", "mailto", "data"}:
+                problems.append(f"unknown kind of link: {address}")
+            continue
+        if parts.path.startswith("/"):
+            problems.append(f"starts at the root of the host, where the book is not: {address}")
+            continue
+        target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+        if target.is_dir():
+            target /= "index.html"
+        if not target.is_file():
+            problems.append(f"leads to no file: {address}")
+        elif (
+            parts.fragment and target.suffix == ".html" and unquote(parts.fragment) not in anchors(target).ids
+        ):
+            problems.append(f"leads to no such place in the page: {address}")
+    return problems
+
+
+def stale(root: Path, site: Path) -> str | None:
+    """Why the built site is not that of the sources, or None."""
+    if not (site / "searchindex.js").is_file():
+        return "the site is not built"
+    for copies, sources in ((site / "_sources", root), (site / "_static", root / "book" / "_static")):
+        for copy in copies.rglob("*"):
+            source = sources / copy.relative_to(copies)
+            if copy.is_file() and source.is_file() and source.read_bytes() != copy.read_bytes():
+                return f"{source.relative_to(root).as_posix()} has changed since the site was built"
+    for source in [*(root / "book").glob("*.md"), *(root / "book").glob("*.ipynb")]:
+        if not (site / "_sources" / source.relative_to(root)).is_file():
+            return f"{source.relative_to(root).as_posix()} is not in the built site"
+    return None
+
+
+# --- what needs a browser -----------------------------------------------------------------------------------
+
+
+def missing_tools() -> str | None:
+    """What to install before a browser can be used, or None."""
+    if find_chromium() is None:
+        return "no Chromium: apt-get install chromium, or set GPTLAB_CHROMIUM to its path"
+    for module, package in (("playwright", "playwright"), ("axe_playwright_python", "axe-playwright-python")):
+        if find_spec(module) is None:
+            return f"no {package}: pip install -r requirements.txt"
+    return None
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests."""
+    if reason := missing_tools():
+        pytest.skip(reason)
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def base() -> Iterator[str]:
+    """The address of the built site."""
+    with serve(SITE) as address:
+        yield address
+
+
+@functools.cache
+def axe_script() -> str:
+    """The source of axe-core, which the PyPI package axe-playwright-python carries."""
+    spec = find_spec("axe_playwright_python")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).with_name("axe.min.js").read_text(encoding="utf-8")
+
+
+class Visitor:
+    """A browser tab, and what it trips over on the page it is on."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.heard: list[str] = []
+        self.base = ""
+        page.on("request", self.on_request)
+        page.on("response", self.on_response)
+        page.on("requestfailed", lambda request: self.heard.append(f"request failed: {request.url}"))
+        page.on("pageerror", lambda error: self.heard.append(f"script error: {error}"))
+        page.on("console", self.on_console)
+
+    def on_request(self, request: Any) -> None:
+        """A book that works offline asks nobody else."""
+        if not request.url.startswith((self.base, "data:", "blob:")):
+            self.heard.append(f"request leaves the machine: {request.url}")
+
+    def on_response(self, response: Any) -> None:
+        """A file that the page wants and the site lacks."""
+        if response.status >= 400:
+            self.heard.append(f"status {response.status}: {response.url}")
+
+    def on_console(self, message: Any) -> None:
+        """What the browser complains about."""
+        if message.type in {"error", "warning"}:
+            self.heard.append(f"console {message.type}: {message.text}")
+
+    def open(self, base: str, path: str) -> None:
+        """Open a page, forgetting what was heard on the last one."""
+        from playwright.sync_api import TimeoutError as NotReady
+
+        self.base = base
+        self.heard.clear()
+        try:
+            open_page(self.page, base + path)
+        except NotReady:
+            self.heard.append(f"not ready after 15 seconds, scripts or maths are missing: {path}")
+
+    def look(self, phone: bool = False) -> list[str]:
+        """What is wrong with the page as it stands: maths, pictures, width."""
+        return [str(problem) for problem in self.page.evaluate(LOOK, phone)]
+
+    def axe(self, colours_only: bool = False) -> list[str]:
+        """What axe-core finds: WCAG A and AA, and good practice."""
+        if not self.page.evaluate("() => Boolean(window.axe)"):
+            self.page.evaluate(axe_script())
+        found = self.page.evaluate(AXE, [AXE_TAGS, colours_only])
+        return [
+            f"axe {one['rule']}: {one['html']} ({one['why']})"
+            for one in found
+            if one["inside"] or one["rule"] not in ALLOWED_RULES
+        ]
+
+    def problems(self, base: str, path: str) -> list[str]:
+        """Everything that is wrong with a page: loaded once, then read in light, in dark and on a phone."""
+        self.page.set_viewport_size(MODES["light"]["viewport"])
+        self.page.emulate_media(color_scheme="light")
+        self.open(base, path)
+        found = [*self.look(), *self.axe()]
+        # The dark page is the light one in other colours, and follows the reader's system.
+        self.page.emulate_media(color_scheme="dark")
+        self.page.wait_for_function(DARK)
+        found += [f"dark: {problem}" for problem in self.axe(colours_only=True)]
+        self.page.emulate_media(color_scheme="light")
+        self.page.set_viewport_size(MODES["phone"]["viewport"])
+        found += [f"phone: {problem}" for problem in self.look(phone=True) if problem not in found]
+        return [*self.heard, *found]
+
+
+@pytest.fixture(scope="session")
+def visitor(browser: Browser) -> Iterator[Visitor]:
+    """One tab for all pages."""
+    with contextlib.closing(browser.new_context()) as context:
+        yield Visitor(context.new_page())
+
+
+# --- the book -----------------------------------------------------------------------------------------------
+
+
+def test_site_is_built_from_these_sources() -> None:
+    """Else the other tests would judge an old book, or none."""
+    reason = stale(ROOT, SITE)
+    assert reason is None, f"{reason}; {REMEDY}"
+    assert PAGES, REMEDY
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_links_lead_somewhere(path: str) -> None:
+    """Every link, picture and script is there, and every anchor."""
+    assert link_problems(SITE, path) == []
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_page(visitor: Visitor, base: str, path: str) -> None:
+    """Nothing that a reader would trip over, in light, in dark and on a phone."""
+    assert visitor.problems(base, path) == []
+
+
+def first_with_maths() -> str:
+    """A page with formulas."""
+    found = next((path for path in PAGES if 'class="math' in (SITE / path).read_text(encoding="utf-8")), None)
+    assert found is not None, f"no page has a formula; {REMEDY}"
+    return found
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_page_loads_in_each_mode(browser: Browser, base: str, mode: str) -> None:
+    """The same when the page is opened on a dark screen, or on a phone that can be touched."""
+    with contextlib.closing(browser.new_context(**MODES[mode])) as context:
+        reader = Visitor(context.new_page())
+        for path in ("book/index.html", first_with_maths()):
+            reader.open(base, path)
+            assert [*reader.heard, *reader.look(phone=mode == "phone")] == []
+
+
+def test_pages_work_from_the_disk(browser: Browser) -> None:
+    """A copy of the site opens with a double click, maths included."""
+    with contextlib.closing(browser.new_context()) as context:
+        reader = Visitor(context.new_page())
+        for path in ("book/index.html", first_with_maths()):
+            reader.open(f"{SITE.as_uri()}/", path)
+            assert [*reader.heard, *reader.look()] == []
+        assert reader.page.locator("mjx-container").count() > 0
+
+
+def test_pages_are_readable_without_scripts(browser: Browser, base: str) -> None:
+    """The text stands there before any script runs."""
+    with contextlib.closing(browser.new_context(java_script_enabled=False)) as context:
+        page = context.new_page()
+        page.goto(f"{base}book/index.html")
+        assert page.locator("article h1").is_visible()
+        assert page.locator("article p").first.is_visible()
+
+
+def test_search_finds_a_chapter(visitor: Visitor, base: str) -> None:
+    """The search page, asked for a word of a chapter's title, leads to that chapter."""
+    path = next((page for page in PAGES if page.startswith("book/0")), "")
+    assert path, f"no chapter; {REMEDY}"
+    visitor.open(base, path)
+    title = visitor.page.locator("article h1").first.inner_text()
+    word = max(re.findall(r"[A-Za-z]+", title), key=len)
+    visitor.open(base, f"search.html?q={word}")
+    visitor.page.locator(f"#search-results a[href*='{path}']").first.wait_for(timeout=10_000)
+    assert visitor.heard == []
+
+
+# --- the checks can fail ------------------------------------------------------------------------------------
+
+GOOD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Good</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">
+</head><body><main><article><h1>Good</h1><p id="here">Text. <a href="good.html#here">A link</a>.</p>
+</article></main></body></html>"""
+
+
+def maths(tex: str) -> str:
+    """A formula, and what typesets it."""
+    return rf'<script src="mathjax/tex-chtml-full.js"></script><p class="math">\({tex}\)</p>'
+
+
+def spoil(site: Path, fault: str) -> str:
+    """Write a page like the good one with something added to its text; return its name."""
+    (site / "bad.html").write_text(GOOD.replace("</article>", f"{fault}</article>"), encoding="utf-8")
+    return "bad.html"
+
+
+@pytest.fixture
+def small_site(tmp_path: Path) -> Path:
+    """A site of one page without fault, with the book's MathJax."""
+    (tmp_path / "good.html").write_text(GOOD, encoding="utf-8")
+    (tmp_path / "mathjax").symlink_to(SITE / "_static" / "mathjax")
+    return tmp_path
+
+
+def test_a_good_page_has_no_problems(visitor: Visitor, small_site: Path) -> None:
+    """So that what the faults add is what is reported."""
+    path = spoil(small_site, maths(r"\frac{q k^\top}{\sqrt{D}}"))
+    with serve(small_site) as base:
+        assert link_problems(small_site, "good.html") == []
+        assert visitor.problems(base, "good.html") == []
+        assert visitor.problems(base, path) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "reported"),
+    [
+        ('<div style="width: 700px">wide</div>', "phone: wider than the screen by"),
+        ('<img src="https://example.org/x.png" alt="x">', "request leaves the machine: https://example.org/"),
+        ('<img src="missing.png" alt="x">', "status 404"),
+        ('<img src="data:,">', "image without alt text"),
+        ("<script>console.warn('careful')</script>", "console warning: careful"),
+        ("<script>undefined.x</script>", "script error"),
+        (maths(r"\frac{1}"), "maths error"),
+        (maths(r"\nosuchcommand"), "maths has an unknown command"),
+        ('<p class="math">x</p>', "maths not typeset"),
+        ("<p>so $$x = 1$$ is left</p>", "maths left as text"),
+        ('<p style="color: #aaa">pale</p>', "axe color-contrast"),
+        (
+            "<style>@media (prefers-color-scheme: dark) {body {background: #111} p {color: #222}}</style>",
+            "dark: axe color-contrast",
+        ),
+        ('<a href="good.html"></a>', "axe link-name"),
+    ],
+)
+def test_a_fault_is_reported(visitor: Visitor, small_site: Path, fault: str, reported: str) -> None:
+    """One page for each kind of problem."""
+    path = spoil(small_site, fault)
+    with serve(small_site) as base:
+        found = visitor.problems(base, path)
+    assert any(problem.startswith(reported) for problem in found), found
+
+
+@pytest.mark.parametrize(
+    ("fault", "reported"),
+    [
+        ('<a href="gone.html">x</a>', "leads to no file: gone.html"),
+        ('<a href="good.html#nowhere">x</a>', "leads to no such place in the page: good.html#nowhere"),
+        ('<a href="#nowhere">x</a>', "leads to no such place in the page: #nowhere"),
+        ('<a href="/good.html">x</a>', "starts at the root of the host"),
+        ('<a href="file:///x.html">x</a>', "unknown kind of link"),
+        ('<a href="https://github.com/OWNER/gptlab">x</a>', "leads to a repository without an address"),
+    ],
+)
+def test_a_dead_link_is_reported(small_site: Path, fault: str, reported: str) -> None:
+    """One page for each kind of dead link."""
+    found = link_problems(small_site, spoil(small_site, fault))
+    assert any(problem.startswith(reported) for problem in found), found
+
+
+def test_a_stale_site_is_reported(tmp_path: Path) -> None:
+    """A site that is missing, and one whose sources have changed or grown."""
+    site = tmp_path / "_build" / "html"
+    assert stale(tmp_path, site) == "the site is not built"
+    for folder in (site / "_sources" / "book", site / "_static", tmp_path / "book" / "_static"):
+        folder.mkdir(parents=True)
+    (site / "searchindex.js").touch()
+    for place in (tmp_path / "book", site / "_sources" / "book"):
+        (place / "page.md").write_text("# A", encoding="utf-8")
+    for place in (tmp_path / "book" / "_static", site / "_static"):
+        (place / "course.css").write_text("p {}", encoding="utf-8")
+    assert stale(tmp_path, site) is None
+    (tmp_path / "book" / "_static" / "course.css").write_text("p { color: red }", encoding="utf-8")
+    assert stale(tmp_path, site) == "book/_static/course.css has changed since the site was built"
+    (tmp_path / "book" / "page.md").write_text("# B", encoding="utf-8")
+    assert stale(tmp_path, site) == "book/page.md has changed since the site was built"
+    (site / "_sources" / "book" / "page.md").write_text("# B", encoding="utf-8")
+    (site / "_static" / "course.css").write_text("p { color: red }", encoding="utf-8")
+    (tmp_path / "book" / "new.md").write_text("# C", encoding="utf-8")
+    assert stale(tmp_path, site) == "book/new.md is not in the built site"
