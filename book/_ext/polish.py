@@ -10,6 +10,9 @@ from sphinx.application import Sphinx
 # A signature with one parameter a line is a <dl> without a <dt>: to a screen reader a list, and a broken one.
 SIGNATURE = re.compile(r'<dl>\n((?:<dd><em class="sig-param">.*</dd>\n)+)</dl>\n')
 
+# Markdown tables must have a header. Where all its cells are empty, the table means to have none.
+EMPTY_HEADER = re.compile(r"<thead>\s*<tr[^>]*>(?:\s*<th[^>]*>(?:<p>\s*</p>)?</th>)+\s*</tr>\s*</thead>\n?")
+
 
 def signature_lines(found: re.Match[str]) -> str:
     """The same lines as plain text."""
@@ -23,7 +26,7 @@ def polish(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any
     if body:
         # A summary's label must begin with the text that is seen.
         body = body.replace('<summary aria-label="Toggle hidden content">', "<summary>")
-        context["body"] = SIGNATURE.sub(signature_lines, body)
+        context["body"] = EMPTY_HEADER.sub("", SIGNATURE.sub(signature_lines, body))
 
 
 def setup(app: Sphinx) -> dict[str, object]:
