@@ -32,8 +32,8 @@ $(READY): requirements.txt pyproject.toml
 	@touch $@
 
 book: $(READY)
-	@# After a failure start afresh: an unchanged page would not be read again, and its warning not repeated.
-	@$(BIN)/jupyter-book build . -W -n --keep-going || { rm -rf _build/.doctrees; exit 1; }
+	@# --all: Sphinx does not repeat the warnings of a page that it need not read again.
+	@$(BIN)/jupyter-book build . --all -W -n --keep-going
 	@echo 'Open _build/html/index.html, or run: make serve'
 
 test: book

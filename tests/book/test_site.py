@@ -221,7 +221,7 @@ class Visitor:
         self.base = ""
         page.on("request", self.on_request)
         page.on("response", self.on_response)
-        page.on("requestfailed", lambda request: self.heard.append(f"request failed: {request.url}"))
+        page.on("requestfailed", self.on_failure)
         page.on("pageerror", lambda error: self.heard.append(f"script error: {error}"))
         page.on("console", self.on_console)
 
@@ -229,6 +229,11 @@ class Visitor:
         """A book that works offline asks nobody else."""
         if not request.url.startswith((self.base, "data:", "blob:")):
             self.heard.append(f"request leaves the machine: {request.url}")
+
+    def on_failure(self, request: Any) -> None:
+        """A request without an answer, unless the page moved on before it came."""
+        if request.failure != "net::ERR_ABORTED":
+            self.heard.append(f"request failed: {request.url} ({request.failure})")
 
     def on_response(self, response: Any) -> None:
         """A file that the page wants and the site lacks."""
