@@ -2,14 +2,15 @@
 
     python -m benchmarks.compare [--quick] [--json FILE]
 
-Both sides hold the same random weights and must agree (logits, loss, tokens) before anything is timed. This is
-a report, not a test: a missed target is printed, and only a disagreement gives an exit status other than 0.
+Both sides hold the same random weights and must agree (logits, loss, tokens) before anything is timed. A
+missed target is printed and no more: only a disagreement gives an exit status other than 0.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import subprocess
@@ -107,7 +108,7 @@ class Theirs:
         )
 
 
-SIDES = {"ours": Ours, "theirs": Theirs}
+SIDES: dict[str, Callable[[Path], Ours | Theirs]] = {"ours": Ours, "theirs": Theirs}
 
 
 def random_ids(tokens: int) -> Tensor:
@@ -170,6 +171,7 @@ def disagreements(ours: Ours, theirs: Theirs) -> list[str]:
 class Timing:
     ours: list[float]  # seconds, one a round
     theirs: list[float]
+    others: float  # the share of the machine's CPU time that other processes took meanwhile
 
     @property
     def ratios(self) -> list[float]:
@@ -187,12 +189,24 @@ def compare_time(ours: Callable[[], object], theirs: Callable[[], object], round
     """Time both in every round, in the order A B, B A, A B ..., after one run of each that is not counted."""
     ours()
     theirs()
-    timing = Timing([], [])
+    ours_times: list[float] = []
+    theirs_times: list[float] = []
+    start, others = time.perf_counter(), cpu_seconds_of_others()
     for i in range(rounds):
-        order = [(ours, timing.ours), (theirs, timing.theirs)]
+        order = [(ours, ours_times), (theirs, theirs_times)]
         for run, times in order if i % 2 == 0 else reversed(order):
             times.append(seconds(run))
-    return timing
+    available = (time.perf_counter() - start) * (os.cpu_count() or 1)
+    return Timing(ours_times, theirs_times, (cpu_seconds_of_others() - others) / available)
+
+
+def cpu_seconds_of_others() -> float:
+    """CPU seconds that all processes but this one have used so far; NaN if not Linux."""
+    if sys.platform != "linux":
+        return math.nan
+    user, nice, system = Path("/proc/stat").read_text().split()[1:4]
+    used = (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return used - time.process_time()
 
 
 # Memory
@@ -306,6 +320,8 @@ def print_times(timings: dict[str, Timing], limits: Limits) -> None:
             f"{case.what:<48}{median(timing.ours):>9.3f}{median(timing.theirs):>14.3f}   "
             f"{ratio:.3f} ({min(ratios):.3f} to {max(ratios):.3f})  target {case.target:.2f}: {verdict}"
         )
+    others = ", ".join(f"{timings[case.name].others:.0%}" for case in CASES)
+    print(f"CPU time that other processes took meanwhile: {others}; above a few percent, run it again")
     print("ratio: the median over the rounds of theirs / ours within a round; above 1, gptlab is faster")
 
     print(f"\nthe machine's limits: {limits.flops / 1e9:.0f} GFLOP/s, {limits.bytes / 1e9:.1f} GB/s read")

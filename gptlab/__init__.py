@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from gptlab.checkpoint import from_pretrained, load_checkpoint, save_checkpoint
     from gptlab.config import PRESETS, GPTConfig
     from gptlab.devices import device
+    from gptlab.exercises import (
+        assert_check,
+        check,
+        export_progress,
+        hint,
+        progress,
+        reset_progress,
+        solution,
+    )
     from gptlab.generation import generate
     from gptlab.ledger import Ledger
     from gptlab.model import GPT
@@ -33,6 +42,13 @@ _HOME = {
     "save_checkpoint": "checkpoint",
     "from_pretrained": "checkpoint",
     "generate": "generation",
+    "check": "exercises",
+    "hint": "exercises",
+    "solution": "exercises",
+    "progress": "exercises",
+    "assert_check": "exercises",
+    "export_progress": "exercises",
+    "reset_progress": "exercises",
 }
 
 __all__ = [
@@ -41,12 +57,19 @@ __all__ = [
     "GPTConfig",
     "KVCache",
     "Ledger",
+    "assert_check",
+    "check",
     "device",
+    "export_progress",
     "from_pretrained",
     "generate",
     "get_tokenizer",
+    "hint",
     "load_checkpoint",
+    "progress",
+    "reset_progress",
     "save_checkpoint",
+    "solution",
 ]
 
 

@@ -25,6 +25,7 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -138,7 +139,9 @@ def execute(nb: NotebookNode, folder: Path) -> str | None:
     )
     try:
         # As under nbval: the kernel process's own log goes nowhere; what cells write to stderr is stored.
-        client.execute(env=environment, stderr=subprocess.DEVNULL)
+        # What a chapter shows must not depend on who runs it: exercises are checked with an empty record.
+        with tempfile.TemporaryDirectory() as home:
+            client.execute(env=environment | {"GPTLAB_HOME": home}, stderr=subprocess.DEVNULL)
     except CellExecutionError as error:
         reason = f"{error.ename}: {error.evalue}"
     except (CellControlSignal, RuntimeError) as error:  # too slow, dead, or not started

@@ -1,0 +1,152 @@
+"""Grade a submission: run it in a process of its own, check every exercise in it, and lose nothing if it misbehaves.
+
+A submission may loop, exit, print megabytes, shadow a standard module or replace ``gptlab.check``: that costs only
+itself. The results come back through a file that the submission is not told of, not through its output. This
+isolates accidents. It is no sandbox: a submission can read and write whatever the account that runs it can. To
+grade code that you do not trust, run this in a container without network, for example::
+
+    docker run --rm --network none -v "$PWD:/work" IMAGE gptlab grade /work/submission.ipynb --json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gptlab.exercises.exercise import everything
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The result of one exercise in a submission.
+
+    Attributes:
+        exercise: its name.
+        status: as in a report, or ``"missing"`` when the submission does not define it.
+        diagnosis: the id of the recognised mistake, or None.
+        text: the report as the learner would see it, or what went wrong.
+        seconds: how long the check took.
+    """
+
+    exercise: str
+    status: str
+    diagnosis: str | None = None
+    text: str = ""
+    seconds: float = 0.0
+
+
+def source_of(path: Path) -> str:
+    """The Python source of a submission, a ``.py`` file or the code cells of a notebook.
+
+    Lines that only IPython understands, magics and shell commands, are left out.
+
+    Raises:
+        ValueError: the file is neither, or damaged.
+    """
+    if path.suffix == ".py":
+        return path.read_text("utf-8")
+    if path.suffix != ".ipynb":
+        raise ValueError(f"{path} is neither a .py file nor a notebook (.ipynb)")
+    try:
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a notebook: {error}") from error
+    lines = "\n\n".join(source for source in sources if not source.startswith("%%")).split("\n")
+    return "\n".join(re.sub(r"^(\s*)[%!].*", r"\1pass", line) for line in lines)
+
+
+def grade(
+    path: str | os.PathLike[str],
+    *,
+    seed: int | None = None,
+    only: tuple[str, ...] = (),
+    seconds: float = 60.0,
+    memory_gb: float = 8.0,
+) -> list[Grade]:
+    """Grade every exercise of the catalogue, in a fresh process.
+
+    If the process dies or its time is up, the exercise that it was busy with gets the blame, and a new process
+    goes on with the next one.
+
+    Args:
+        path: the submission.
+        seed: the instructor's own, for the random cases.
+        only: names of exercises; all unless given.
+        seconds: the limit for running the submission, and again for each exercise.
+        memory_gb: the limit of the process's address space, in GB of 10⁹ bytes, where the system has one.
+    """
+    source = source_of(Path(path))
+    names = list(only or (exercise.name for exercise in everything()))
+    grades: list[Grade] = []
+    while len(grades) < len(names):
+        left = names[len(grades) :]
+        found, trouble = _run_worker(source, Path(path), left, seed, seconds, memory_gb)
+        grades += found
+        if len(found) < len(left):
+            grades.append(Grade(left[len(found)], "error", text=trouble, seconds=seconds))
+    return grades
+
+
+def _run_worker(
+    source: str, path: Path, names: list[str], seed: int | None, seconds: float, memory_gb: float
+) -> tuple[list[Grade], str]:
+    """Run one process; return the grades that it delivered, and why it delivered no more."""
+    with tempfile.TemporaryDirectory(prefix="gptlab-grade-") as folder:
+        task, results = Path(folder, "task.json"), Path(folder, "results.jsonl")
+        order = {"source": source, "names": names, "seed": seed, "memory": int(memory_gb * 1e9)}
+        task.write_text(
+            json.dumps({**order, "folder": str(path.resolve().parent), "file": str(path)}), "utf-8"
+        )
+        results.touch()
+        # -I: neither the submission's folder nor PYTHONPATH comes before the standard library.
+        command = [sys.executable, "-I", "-m", "gptlab.exercises.worker", str(task), str(results)]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            env={**os.environ, "GPTLAB_HOME": folder},
+        )
+        try:
+            trouble = _watch(process, results, seconds)
+        finally:
+            process.kill()
+            process.wait()
+        return _delivered(results), trouble
+
+
+def _watch(process: subprocess.Popen[bytes], results: Path, seconds: float) -> str:
+    """Wait for the process to end; give up when nothing has come for ``seconds``."""
+    size, since = -1, time.monotonic()
+    while process.poll() is None:
+        now = results.stat().st_size
+        if now != size:
+            size, since = now, time.monotonic()
+        if time.monotonic() - since > seconds:
+            return f"no result within {seconds:g} s: an endless loop?"
+        time.sleep(0.05)
+    code = process.returncode
+    return f"the submission ended the process (exit status {code})"
+
+
+def _delivered(results: Path) -> list[Grade]:
+    grades = []
+    for line in results.read_text("utf-8").splitlines():
+        record = json.loads(line)
+        if record.get("exercise"):
+            grades.append(Grade(**record))
+    return grades
+
+
+def as_json(grades: list[Grade]) -> str:
+    """One JSON object a line."""
+    return "\n".join(json.dumps(asdict(one), ensure_ascii=False) for one in grades)

@@ -1,0 +1,39 @@
+from decimal import Decimal
+
+import pytest
+
+from gptlab.exercises.quantity import parse
+
+STATE = parse(1_991_036_928)
+STATE_BYTES = parse("1991036928 B")
+
+
+@pytest.mark.parametrize(
+    "text", ["1.854 GiB", "1,991 MB", "1.991 GB", "1.99 GB", "1899 MiB", "1991036928 B", "1,991,036,928"]
+)
+def test_the_training_state_in_many_units(text):
+    assert parse(text).agrees_with(STATE_BYTES)
+
+
+@pytest.mark.parametrize("text", ["1.991 GiB", "1.854 GB", "2 GB", "1.992 GB", "23 %"])
+def test_units_that_are_mixed_up_do_not_agree(text):
+    assert not parse(text).agrees_with(STATE_BYTES)
+
+
+def test_percentages_are_shares():
+    assert parse("23.67 %").value == Decimal("0.2367")
+    assert parse("23.67 %").agrees_with(parse("0.23673956 "))
+    assert not parse("23.76 %").agrees_with(parse("0.23673956"))
+
+
+def test_signs_separators_and_exponents():
+    assert parse("−1_000").value == -1000
+    assert parse("1e3").value == 1000
+    assert parse(".5").value == Decimal("0.5")
+    assert parse(0.1).value == Decimal("0.1")
+
+
+def test_plain_integers_are_exact():
+    assert parse(124_439_808).step == 0
+    assert not parse(124_439_809).agrees_with(parse(124_439_808))
+    assert STATE.agrees_with(STATE_BYTES)
