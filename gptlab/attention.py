@@ -29,6 +29,9 @@ def attend(
         k: keys, of all S ≥ T positions.
         v: values, of all S positions.
         dropout: the share of attention weights set to zero, 0 outside training.
+
+    Raises:
+        ValueError: there are more queries than keys.
     """
     T, S = _lengths(q, k)
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)

@@ -22,13 +22,17 @@ class LayerCache:
         """Store the keys and values of T new positions; return those of all positions so far.
 
         Raises:
-            ValueError: the batch size is another than the cache's, or the cache is full.
+            ValueError: the batch size or the heads are others than the cache's, or the cache is full.
             RuntimeError: the keys carry a gradient. A cache is for inference.
         """
-        B, _, T, _ = k.shape
+        B, H, T, D = k.shape
         capacity, end = self.k.shape[2], self.length + T
         if len(self.k) != B:
             raise ValueError(f"the cache is for batch_size={len(self.k)}, but the input has {B} rows")
+        if self.k.shape[1] != H or self.k.shape[3] != D:
+            raise ValueError(
+                f"the cache is for {self.k.shape[1]} heads of width {self.k.shape[3]}, the model has {H} of width {D}"
+            )
         if end > capacity:
             raise ValueError(
                 f"the cache holds {capacity} positions, {self.length} are filled and {T} more do not fit: "
@@ -81,6 +85,12 @@ class KVCache:
     def length(self) -> int:
         """How many positions the model has read so far. The next token stands in this position."""
         return self.layers[-1].length
+
+    def rewind(self) -> int:
+        """Set every layer to :attr:`length`: a step that failed half-way left the first blocks ahead."""
+        for layer in self.layers:
+            layer.length = self.length
+        return self.length
 
     @property
     def nbytes(self) -> int:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
-from gptlab.config import PRESETS, GPTConfig, read_config, write_config
+from gptlab.config import PRESETS, GPTConfig, config_json, read_config
+from gptlab.ledger import Ledger
 from gptlab.model import GPT
-from gptlab.tying import is_tied, same_values
+from gptlab.tying import is_tied
 
 # Repositories on the Hugging Face hub, each at a commit, so that a name always means the same weights.
 HUB = {
@@ -41,17 +41,18 @@ def from_pretrained(name_or_path: str | PathLike[str]) -> GPT:
 
     Args:
         name_or_path: ``"gpt2"``, ``"gpt2-medium"``, ``"gpt2-large"`` or ``"gpt2-xl"``, downloaded once by
-            ``huggingface_hub`` at a fixed commit and kept in its cache; or a path to :func:`load_checkpoint`.
+            ``huggingface_hub`` at a fixed commit and kept in its cache; or a path for :func:`load_checkpoint`. A
+            folder of your own that is called gpt2 is ``"./gpt2"``.
 
     Raises:
         ConnectionError: the weights are not in the cache and cannot be downloaded.
         ValueError: not one of the four names, and not a path that exists.
     """
-    if Path(name_or_path).exists():
-        return load_checkpoint(name_or_path)
-    if name_or_path not in HUB:
-        raise ValueError(f"{str(name_or_path)!r} is no path that exists, and none of {', '.join(HUB)}")
-    return load_checkpoint(_download(str(name_or_path)))
+    if name_or_path in HUB:
+        return load_checkpoint(_download(str(name_or_path)))
+    if not Path(name_or_path).exists():
+        raise ValueError(f"{str(name_or_path)!r} is none of {', '.join(HUB)}, and no path that exists")
+    return load_checkpoint(name_or_path)
 
 
 def load_checkpoint(path: str | PathLike[str], *, dtype: torch.dtype | None = None) -> GPT:
@@ -70,9 +71,10 @@ def load_checkpoint(path: str | PathLike[str], *, dtype: torch.dtype | None = No
         ValueError: the files are damaged, or do not describe the same GPT-2.
     """
     weights = _weights_file(Path(path))
-    tensors = _read(weights)
+    tensors, saved_config = _read(weights)
     config_file = weights.with_name("config.json")
     config = read_config(config_file) if config_file.exists() else _matching_preset(tensors, weights)
+    _check_saved_config(config, saved_config, weights)
     state = {name: _to_linear(name, tensor, dtype) for name, tensor in tensors.items()}
     with torch.device("meta"):  # shapes only: the weights come from the file
         model = GPT(config)
@@ -80,35 +82,46 @@ def load_checkpoint(path: str | PathLike[str], *, dtype: torch.dtype | None = No
     try:
         model.load_state_dict(state, assign=True)
     except ValueError as err:  # a head that differs from the token table
-        raise ValueError(f"{weights}: {err} (tie_word_embeddings in {config_file.name})") from err
+        raise ValueError(f"{weights}: {err} in its config.json") from err
     return model.eval()
 
 
-def save_checkpoint(model: GPT, path: str | PathLike[str], *, dtype: torch.dtype | None = None) -> None:
+def save_checkpoint(model: nn.Module, path: str | PathLike[str], *, dtype: torch.dtype | None = None) -> None:
     """Save a model so that :func:`load_checkpoint` and transformers read the same one.
 
     Whether a head is stored is decided by the model's tensors: a tied one has none. Each file is written
     beside its final place and moved there when complete, so an interruption leaves the old one.
 
     Args:
-        model: the model.
+        model: the model, compiled or not.
         path: a directory, made if missing; or a file name ending in ``.safetensors``, beside which
             ``config.json`` is written.
-        dtype: the type to store; unless given, each parameter's own.
+        dtype: the floating-point type to store; unless given, each parameter's own.
+
+    Raises:
+        TypeError: the model is no GPT, or ``dtype`` no floating-point type.
+        ValueError: the tensors are not those that the model's config describes.
     """
+    model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+    if not isinstance(model, GPT):
+        raise TypeError(
+            f"model must be a GPT, not {type(model).__name__}: of a wrapper pass its model.module"
+        )
+    if dtype is not None and not dtype.is_floating_point:
+        raise TypeError(f"dtype={dtype} must be a floating-point type")
+    _check_config(model)
     path = Path(path)
     weights = path if path.suffix == ".safetensors" else path / "model.safetensors"
-    config = _config_of(model)
-    # transformers looks for a head of its own only beside names that begin with "transformer."
-    prefix = "" if config.tie_word_embeddings else "transformer."
     tensors = {}
     for name, parameter in model.named_parameters():
         tensor = parameter.detach().to(device="cpu", dtype=dtype or parameter.dtype)
-        tensor = tensor.T if TRANSPOSED.fullmatch(name) else tensor
-        tensors[name if name == "lm_head.weight" else prefix + name] = tensor.contiguous()
+        tensors[name] = (tensor.T if TRANSPOSED.fullmatch(name) else tensor).contiguous()
+    config = json.dumps(config_json(model.config), indent=2)
     weights.parent.mkdir(parents=True, exist_ok=True)
-    _replace(weights, save(tensors, metadata={"format": "pt"}))
-    _replace(weights.with_name("config.json"), (json.dumps(write_config(config), indent=2) + "\n").encode())
+    with _replacing(weights) as file:
+        save_file(tensors, file, metadata={"format": "pt", "config": config})
+    with _replacing(weights.with_name("config.json")) as file:
+        file.write_text(config + "\n", "utf-8")
 
 
 def clean_names(names: Iterable[str]) -> dict[str, str]:
@@ -149,13 +162,15 @@ def _weights_file(path: Path) -> Path:
     raise FileNotFoundError(f"{file} does not exist")
 
 
-def _read(file: Path) -> dict[str, Tensor]:
+def _read(file: Path) -> tuple[dict[str, Tensor], str | None]:
+    """The tensors under their clean names, and the config that :func:`save_checkpoint` put beside them."""
     try:
         with safe_open(file, framework="pt") as opened:
             names = clean_names(opened.keys())
-            return {
+            tensors = {
                 name: opened.get_tensor(old) for old, name in names.items() if not MASK_BUFFER.fullmatch(name)
             }
+            return tensors, (opened.metadata() or {}).get("config")
     except SafetensorError as err:
         raise ValueError(
             f"{file} is not a complete safetensors file: {err}. Copy or download it again"
@@ -164,10 +179,20 @@ def _read(file: Path) -> dict[str, Tensor]:
         raise ValueError(f"{file}: {err}") from err
 
 
+def _check_saved_config(config: GPTConfig, saved: str | None, file: Path) -> None:
+    """Weights and ``config.json`` are two files; raise if they were not saved together. Dropout may differ."""
+    for name, value in json.loads(saved or "{}").items():
+        if not name.endswith("_pdrop") and getattr(config, name, value) != value:
+            raise ValueError(
+                f"{file} was saved with {name}={value}, its config.json says {getattr(config, name)}: "
+                f"they belong to different models"
+            )
+
+
 def _to_linear(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     """A tensor as the model holds it, in memory of its own: the file may change or go."""
     tensor = tensor.T if TRANSPOSED.fullmatch(name) and tensor.ndim == 2 else tensor
-    return torch.empty(tensor.shape, dtype=dtype or tensor.dtype).copy_(tensor)
+    return torch.empty(tensor.shape, dtype=dtype or tensor.dtype, device="cpu").copy_(tensor)
 
 
 def _matching_preset(tensors: dict[str, Tensor], file: Path) -> GPTConfig:
@@ -197,37 +222,32 @@ def _check_names_and_shapes(model: GPT, state: dict[str, Tensor], file: Path) ->
             raise ValueError(f"{file}: {name} is {tensor.dtype}, weights must be floating point")
 
 
-def _config_of(model: GPT) -> GPTConfig:
-    """The model's config, after checking that it says of the head what the tensors are."""
+def _check_config(model: GPT) -> None:
+    """Raise unless the model's tensors, and its tie, are what its config says: nothing else could be loaded."""
     tied = is_tied(model)
-    if model.config.tie_word_embeddings == tied:
-        return model.config
-    if tied or not same_values(model.lm_head.weight, model.wte.weight):
+    if model.config.tie_word_embeddings != tied:
         raise ValueError(
             f"the config says tie_word_embeddings={model.config.tie_word_embeddings}, but the head "
-            f"{'is' if tied else 'is not'} the token table: "
-            f"call gptlab.tying.{'tie' if tied else 'untie'}(model)"
+            f"{'is' if tied else 'is not'} the token table: call gptlab.tying.{'tie' if tied else 'untie'}(model)"
         )
-    raise ValueError(
-        "the config says tie_word_embeddings=True, but the head is a copy of the token table: call "
-        "gptlab.tying.tie(model) or gptlab.tying.untie(model)"
-    )
+    found, expected = Ledger.from_model(model), Ledger.from_config(model.config)
+    if odd := [row for row in (*found, *expected) if row not in found.rows or row not in expected.rows]:
+        raise ValueError(
+            f"{odd[0].name} of shape {odd[0].shape} does not fit the model's config: {model.config}"
+        )
 
 
-def _replace(file: Path, content: bytes) -> None:
-    """Write ``file`` completely or not at all."""
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+@contextmanager
+def _replacing(file: Path) -> Iterator[Path]:
+    """A temporary name to write to, which takes the place of ``file`` once it is complete, and not before."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.chmod(name, 0o644)  # mkstemp's file is readable by its owner only
-        os.replace(name, file)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
+        yield temporary
+        with temporary.open("rb+") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _download(name: str) -> Path:
@@ -238,7 +258,7 @@ def _download(name: str) -> Path:
     try:
         for file in ("config.json", "model.safetensors"):
             path = hf_hub_download(repository, file, revision=revision)
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, OSError) as err:
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError) as err:
         raise ConnectionError(
             f"{name} is not in the local cache and could not be downloaded from huggingface.co: {err}\n"
             f"Where there is a network, run: hf download {repository} config.json model.safetensors "

@@ -125,12 +125,12 @@ def read_config(path: str | PathLike[str]) -> GPTConfig:
     return config
 
 
-def write_config(config: GPTConfig) -> dict[str, Any]:
+def config_json(config: GPTConfig) -> dict[str, Any]:
     """The content of a ``config.json`` that transformers reads as the same model."""
     end_of_text = config.vocab_size - 1  # GPT-2's only special token is its last one, 50256
     return {
         "architectures": ["GPT2LMHeadModel"],
-        **{key: value for key, value in _FIXED.items()},
+        **_FIXED,
         **asdict(config),
         "bos_token_id": end_of_text,
         "eos_token_id": end_of_text,

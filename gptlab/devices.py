@@ -1,8 +1,10 @@
-"""Where to compute."""
+"""Where to compute, and whether there is anything to compute with."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 
 def device() -> torch.device:
@@ -12,3 +14,8 @@ def device() -> torch.device:
     if torch.backends.mps.is_available():
         return torch.device("mps")
     return torch.device("cpu")
+
+
+def has_values(tensor: Tensor) -> bool:
+    """Whether a tensor's values can be looked at: not on ``meta``, in a fake tensor, or while compiling."""
+    return not (tensor.is_meta or isinstance(tensor, FakeTensor) or torch.compiler.is_compiling())

@@ -46,6 +46,8 @@ def input_tensor(
 
 def check_ids(input_ids: Tensor) -> None:
     """Raise unless ``input_ids`` is a (B, T) tensor of int64 or int32 with at least one token."""
+    if not isinstance(input_ids, Tensor):
+        raise TypeError(f"input_ids must be a tensor, not {type(input_ids).__name__}: use torch.tensor(ids)")
     if input_ids.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"token ids are integers, not {input_ids.dtype}: use input_ids.long()")
     if input_ids.ndim != 2:

@@ -48,8 +48,12 @@ def sample_probs(
             "the logits hold NaN or infinity, or allow no token: the model's output is not usable"
         )
     if temperature == 0:
-        return torch.zeros_like(logits).scatter(-1, logits.argmax(dim=-1, keepdim=True), 1.0)
-    scores = (logits - best).float() / temperature  # the largest is 0: no temperature can overflow it
+        chosen = logits.argmax(dim=-1, keepdim=True)
+        return torch.zeros_like(logits, dtype=torch.float32).scatter(-1, chosen, 1.0)
+    smallest = torch.finfo(torch.float32).tiny  # a smaller divisor would be 0
+    scores = (logits.float() - best.float()) / max(
+        temperature, smallest
+    )  # the largest is 0 at any temperature
     return keep_top_p(keep_top_k(scores, top_k), top_p).softmax(dim=-1)
 
 
@@ -66,12 +70,11 @@ def keep_top_p(logits: Float[Tensor, "*rows V"], top_p: float | None) -> Float[T
     if top_p is None or top_p == 1:
         return logits
     ordered, order = logits.sort(dim=-1, descending=True, stable=True)
-    probs = ordered.softmax(dim=-1)
-    before = probs.cumsum(dim=-1) - probs  # what the more likely tokens have together
-    before[..., 0] = 0  # exactly: the most likely token always stays
-    return torch.full_like(logits, -math.inf).scatter(
-        -1, order, ordered.masked_fill(before >= top_p, -math.inf)
-    )
+    # What each token and all less likely ones have together, added from the smallest up so that none is lost.
+    rest = ordered.softmax(dim=-1).flip(-1).cumsum(dim=-1).flip(-1)
+    outside = rest <= 1 - top_p
+    outside[..., 0] = False  # the most likely token always stays
+    return torch.full_like(logits, -math.inf).scatter(-1, order, ordered.masked_fill(outside, -math.inf))
 
 
 def generate(
@@ -88,6 +91,8 @@ def generate(
 ) -> Int[Tensor, "B S"]:
     """Continue each row of ``input_ids`` by up to ``max_new_tokens`` tokens.
 
+    The model reads the last ``n_positions`` tokens at most; of a longer prompt it does not see the beginning.
+
     Args:
         model: the model; it is used in evaluation mode, and left as it was.
         input_ids: the prompts, all of one length, on the model's device.
@@ -101,6 +106,10 @@ def generate(
 
     Returns:
         Prompts and continuations, (B, T + at most ``max_new_tokens``).
+
+    Raises:
+        TypeError: the prompts are no integers.
+        ValueError: a token id or a setting is out of range.
     """
     tokens = stream(
         model,
@@ -136,6 +145,10 @@ def stream(
     check_range(input_ids, model.config.vocab_size)
     if max_new_tokens < 0:
         raise ValueError(f"max_new_tokens={max_new_tokens} must not be negative")
+    if eos_token_id is not None and not 0 <= eos_token_id < model.config.vocab_size:
+        raise ValueError(
+            f"eos_token_id={eos_token_id} is no token: ids are 0 to {model.config.vocab_size - 1}"
+        )
     cache = new_cache(model, input_ids, max_new_tokens) if use_cache else None
     ids, ended = input_ids, torch.zeros_like(input_ids[:, 0], dtype=torch.bool)
     for _ in range(max_new_tokens):
@@ -184,10 +197,11 @@ def draw(probs: Float[Tensor, "B V"], generator: torch.Generator | None) -> Int[
 
 @contextmanager
 def evaluating(model: GPT) -> Iterator[None]:
-    """Switch dropout off, and restore the model's mode afterwards, whatever happens."""
-    training = model.training
+    """Switch dropout off, and restore every module's mode afterwards, whatever happens."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        model.train(training)
+        for module, training in modes:
+            module.training = training

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,6 +35,8 @@ class GPT(nn.Module):
         if config.tie_word_embeddings:
             tie(self)
         init_weights(self)
+        self.register_load_state_dict_pre_hook(GPT._before_loading)
+        self.register_load_state_dict_post_hook(GPT._after_loading)
 
     def hidden(self, input_ids: Int[Tensor, "B T"], cache: KVCache | None = None) -> Float[Tensor, "B T C"]:
         """The final hidden states, after ``ln_f``.
@@ -49,7 +51,7 @@ class GPT(nn.Module):
         """
         if cache is not None and len(cache.layers) != len(self.h):
             raise ValueError(f"the cache has {len(cache.layers)} layers, the model {len(self.h)} blocks")
-        start = 0 if cache is None else cache.length
+        start = 0 if cache is None else cache.rewind()
         x = self.drop(input_tensor(input_ids, self.wte.weight, self.wpe.weight, start))
         for i, block in enumerate(self.h):
             x = block(x, None if cache is None else cache.layers[i])
@@ -64,24 +66,20 @@ class GPT(nn.Module):
         tied = is_tied(self)
         super()._apply(fn, recurse)
         if tied:
-            tie(self)
+            self.lm_head.weight = self.wte.weight
         return self
 
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
-        """As in PyTorch, and a tied model stays tied, whether or not the state dict repeats the head.
+    # A tied model stays tied when a state dict is loaded into it, with assign=True or in a wrapper too, and whether
+    # or not the state dict repeats the head. PyTorch calls these before and after.
 
-        Raises:
-            ValueError: the model is tied and the state dict's head differs from its token table.
-        """
-        tied = is_tied(self)
-        if tied:
-            state_dict = with_tied_head(dict(state_dict))
-        result = super().load_state_dict(state_dict, strict=strict, assign=assign)
-        if tied:
-            tie(self)
-        return result
+    def _before_loading(self, state_dict: dict[str, Tensor], prefix: str, *_: Any) -> None:
+        self._tied_before_loading = is_tied(self)
+        if self._tied_before_loading:
+            with_tied_head(state_dict, prefix)
+
+    def _after_loading(self, *_: Any) -> None:
+        if self._tied_before_loading:
+            self.lm_head.weight = self.wte.weight
 
 
 @torch.no_grad()

@@ -34,8 +34,8 @@ def report(name: str, value: SupportsFloat, stored: str, tolerance: float | None
     if not expected.is_finite():
         raise ValueError(f"stored={stored!r} must be finite")
     last_digit = Decimal(1).scaleb(int(expected.as_tuple().exponent))
-    allowed = last_digit if tolerance is None else Decimal(repr(tolerance))
-    if not 0 < allowed <= last_digit:
+    allowed = last_digit if tolerance is None else Decimal(str(float(tolerance)))
+    if not allowed.is_finite() or not 0 < allowed <= last_digit:
         raise ValueError(
             f"tolerance={tolerance} must be positive and at most {last_digit}, one unit of the last digit "
             f"of {stored}: write fewer digits instead"

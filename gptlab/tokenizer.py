@@ -38,7 +38,7 @@ class Tokenizer:
             "gpt2", pat_str=PIECES, mergeable_ranks=dict(ranks), special_tokens={END_OF_TEXT: len(ranks)}
         )
 
-    @property
+    @cached_property
     def vocab_size(self) -> int:
         """The number of tokens, 50,257 for GPT-2; ids are 0 to ``vocab_size - 1``."""
         return self._encoding.n_vocab
@@ -74,20 +74,21 @@ class Tokenizer:
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_bytes(self, ids: Iterable[SupportsIndex]) -> bytes:
-        """The bytes of ``ids``, exactly."""
-        return b"".join(self.token_bytes(token) for token in ids)
-
-    def token_bytes(self, token: SupportsIndex) -> bytes:
-        """The bytes of one token.
+        """The bytes of ``ids``, exactly.
 
         Raises:
-            ValueError: ``token`` is not the id of a token.
-            TypeError: ``token`` is not an integer.
+            ValueError: a number is not the id of a token.
+            TypeError: an id is not an integer.
         """
-        number = index(token)
-        if not 0 <= number < self.vocab_size:
-            raise ValueError(f"token id {number} is out of range: valid ids are 0 to {self.vocab_size - 1}")
-        return self._bytes[number]
+        numbers = [index(token) for token in ids]
+        if wrong := [number for number in numbers if not 0 <= number < self.vocab_size][:1]:
+            raise ValueError(f"token id {wrong[0]} is out of range: valid ids are 0 to {self.vocab_size - 1}")
+        tokens = self._bytes
+        return b"".join([tokens[number] for number in numbers])
+
+    def token_bytes(self, token: SupportsIndex) -> bytes:
+        """The bytes of one token, as :meth:`decode_bytes`."""
+        return self.decode_bytes([token])
 
     def stream_decode(self, ids: Iterable[SupportsIndex]) -> Iterator[str]:
         """Decode one token at a time, for text that is shown while it is generated.

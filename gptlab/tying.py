@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from gptlab.devices import has_values
+
 if TYPE_CHECKING:
     from gptlab.model import GPT
 
 
 def is_tied(model: GPT) -> bool:
     """Whether head and token table are the same Parameter."""
-    return model.lm_head.weight is model.wte.weight
+    return getattr(model.lm_head, "weight", None) is model.wte.weight
 
 
 def tie(model: GPT) -> None:
@@ -46,24 +48,27 @@ def untie(model: GPT) -> None:
     model.config = replace(model.config, tie_word_embeddings=False)
 
 
-def with_tied_head(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict for a tied model, in which the head is the token table.
+def with_tied_head(state: dict[str, Tensor], prefix: str = "") -> None:
+    """Make the head in a tied model's state dict its token table, in place, whether or not it is there.
 
     Raises:
-        ValueError: the state dict has a head that differs from its token table.
+        ValueError: the state dict has a head that differs from its token table, or has no token table.
     """
-    head, table = state.get("lm_head.weight"), state.get("wte.weight")
-    if table is None:
-        return state
-    if head is not None and head is not table and not same_values(head, table):
+    head, table = state.get(f"{prefix}lm_head.weight"), state.get(f"{prefix}wte.weight")
+    if head is not None and (table is None or not same_values(head, table)):
         raise ValueError(
             "lm_head.weight differs from wte.weight, so these are the weights of an untied model: load them "
             "into one with tie_word_embeddings=False"
         )
-    return {**state, "lm_head.weight": table}
+    if table is not None:
+        state[f"{prefix}lm_head.weight"] = table
 
 
 def same_values(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors agree in shape, type and every value; on ``meta`` there are no values."""
-    alike = a.shape == b.shape and a.dtype == b.dtype
-    return alike and (a.is_meta or b.is_meta or bool((a == b.to(a.device)).all()))
+    """Whether two tensors agree in shape, type and every value; a NaN agrees with a NaN."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a is b or not has_values(a) or not has_values(b):
+        return True
+    b = b.to(a.device)
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())

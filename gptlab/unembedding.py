@@ -8,6 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from gptlab.devices import has_values
+
 
 def token_loss(
     logits: Float[Tensor, "*positions V"], targets: Int[Tensor, "*positions"], ignore_index: int = -100
@@ -15,7 +17,7 @@ def token_loss(
     """Mean cross-entropy, in nats, of ``targets`` under ``logits``. Nothing is shifted.
 
     Args:
-        logits: unnormalised scores.
+        logits: unnormalised scores. Pass float16 ones as ``logits.float()``: their sum overflows.
         targets: the right token at each position; where it is ``ignore_index``, the position does not count.
         ignore_index: the mark for a position without a target.
 
@@ -23,7 +25,7 @@ def token_loss(
         ValueError: the shapes do not fit, a target is out of range, or every position is ignored.
     """
     _check_targets(logits.shape[:-1], targets, logits.shape[-1], ignore_index)
-    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=ignore_index)
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten().long(), ignore_index=ignore_index)
 
 
 def next_token_loss(logits: Float[Tensor, "B T V"], input_ids: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
@@ -59,13 +61,17 @@ def chunked_token_loss(
         targets: the right token at each position.
         ignore_index: the mark for a position without a target.
         n_chunks: into how many chunks the B · T positions are cut.
+
+    Raises:
+        ValueError: as :func:`token_loss`, or ``n_chunks`` is below 1.
     """
     if n_chunks < 1:
         raise ValueError(f"n_chunks={n_chunks} must be at least 1")
     _check_targets(hidden.shape[:-1], targets, W_U.shape[-1], ignore_index)
 
     def chunk_loss(rows: Tensor, wanted: Tensor) -> Tensor:
-        return F.cross_entropy(rows @ W_U, wanted, ignore_index=ignore_index, reduction="sum")
+        logits = (rows @ W_U).float()  # in half precision the sum over many positions loses digits
+        return F.cross_entropy(logits, wanted.long(), ignore_index=ignore_index, reduction="sum")
 
     chunks = zip(hidden.flatten(0, 1).chunk(n_chunks), targets.flatten().chunk(n_chunks), strict=True)
     total = sum(checkpoint(chunk_loss, rows, wanted, use_reentrant=False) for rows, wanted in chunks)
@@ -75,6 +81,10 @@ def chunked_token_loss(
 def _check_targets(shape: torch.Size, targets: Tensor, vocab_size: int, ignore_index: int) -> None:
     if targets.shape != shape:
         raise ValueError(f"targets of shape {tuple(targets.shape)} do not fit positions of {tuple(shape)}")
+    if targets.is_floating_point():
+        raise TypeError(f"targets are token ids, integers, not {targets.dtype}: use targets.long()")
+    if not has_values(targets):
+        return
     counted = targets[targets != ignore_index]
     if not counted.numel():
         raise ValueError(

@@ -1,5 +1,10 @@
+from dataclasses import replace
+
 import torch
 from torch.testing import assert_close
+
+from gptlab import GPT
+from tests.conftest import TINY
 
 
 def test_attention_then_mlp_each_adding_to_the_stream(model):
@@ -9,11 +14,11 @@ def test_attention_then_mlp_each_adding_to_the_stream(model):
 
 
 def test_nu3_layer_norm_puts_epsilon_inside_the_root(model):
-    norm = model.h[0].ln_1
-    assert norm.eps == 1e-5
-    plain = torch.nn.LayerNorm(4, eps=norm.eps)
-    assert_close(plain(torch.tensor([1.0, 2, 3, 4]))[0].item(), -1.3416355, atol=1e-6, rtol=0)
-    assert_close(plain(torch.tensor([0.0, 1, 2, 3]) * 1e-3)[3].item(), 0.4472136, atol=1e-6, rtol=0)
+    for norm in GPT(replace(TINY, n_embd=4, n_head=2)).h[0].ln_1, GPT(replace(TINY, n_embd=4, n_head=2)).ln_f:
+        values = [-1.3416355, -0.4472118, 0.4472118, 1.3416355]
+        assert_close(norm(torch.tensor([1.0, 2, 3, 4])).tolist(), values, atol=1e-6, rtol=0)
+        small = norm(torch.tensor([0.0, 1, 2, 3]) * 1e-3)
+        assert_close([small[0].item(), small[3].item()], [-0.4472136, 0.4472136], atol=1e-6, rtol=0)
 
 
 def test_a_block_whose_projections_are_zero_changes_nothing(model):

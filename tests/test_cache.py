@@ -49,6 +49,28 @@ def test_the_cache_of_another_model_is_refused(model):
         model(random_ids(1, 2), KVCache(replace(TINY, n_layer=2), 1))
 
 
+@torch.no_grad()
+def test_a_step_that_failed_half_way_leaves_the_cache_as_it_was(model, monkeypatch):
+    ids, cache = random_ids(1, 9), KVCache(TINY, 1)
+    model(ids[:, :5], cache)
+
+    def fail(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model.h[2], "forward", fail)
+        with pytest.raises(MemoryError):
+            model(ids[:, 5:], cache)
+    assert cache.length == 5
+    torch.testing.assert_close(model(ids[:, 5:], cache), model(ids)[:, 5:], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_cache_of_other_heads_is_refused(model):
+    with pytest.raises(ValueError, match="the cache is for 6 heads of width 4, the model has 4 of width 6"):
+        model(random_ids(1, 2), KVCache(replace(TINY, n_head=6), 1))
+
+
 def test_gradients_and_a_cache_do_not_go_together(model):
     with pytest.raises(RuntimeError, match=r"call the model under torch.no_grad\(\)"):
         model(random_ids(1, 2), KVCache(TINY, 1))

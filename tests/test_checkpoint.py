@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -119,8 +120,78 @@ def test_a_file_whose_head_contradicts_its_config_is_refused(tmp_path):
     save_checkpoint(make_model(replace(TINY, tie_word_embeddings=False)), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    with pytest.raises(ValueError, match="tie_word_embeddings=False, its config.json says True"):
+        load_checkpoint(tmp_path)
+    rewrite(tmp_path, dict)  # as by a program that notes no config beside the tensors
     with pytest.raises(ValueError, match="lm_head.weight differs from wte.weight"):
         load_checkpoint(tmp_path)
+
+
+def test_weights_and_config_of_two_models_are_not_mixed(tmp_path):
+    save_checkpoint(make_model(), tmp_path / "a.safetensors")
+    save_checkpoint(make_model(replace(TINY, n_head=6)), tmp_path / "b.safetensors")
+    assert load_checkpoint(tmp_path / "b.safetensors").config.n_head == 6
+    with pytest.raises(ValueError, match="a.safetensors was saved with n_head=4, its config.json says 6"):
+        load_checkpoint(tmp_path / "a.safetensors")
+
+
+def test_dropout_may_be_changed_in_the_config(tmp_path, model):
+    save_checkpoint(model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"attn_pdrop": 0.0}))
+    assert load_checkpoint(tmp_path).config.attn_pdrop == 0.0
+
+
+def test_a_compiled_model_is_saved_like_the_model_itself(tmp_path, model):
+    save_checkpoint(torch.compile(model), tmp_path)
+    assert same(load_checkpoint(tmp_path), model)
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path, model, as_a_user):
+    with pytest.raises(TypeError, match=r"not DataParallel: of a wrapper pass its model.module"):
+        save_checkpoint(nn.DataParallel(model), tmp_path)
+    with pytest.raises(TypeError, match="dtype=torch.int8 must be a floating-point type"):
+        save_checkpoint(model, tmp_path, dtype=torch.int8)
+    model.adapter = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match=r"adapter.weight of shape \(2, 2\) does not fit the model's config"):
+        save_checkpoint(model, tmp_path)
+    del model.adapter
+    model.wpe = nn.Embedding(20, 24)
+    with pytest.raises(ValueError, match=r"wpe.weight of shape \(20, 24\) does not fit"):
+        save_checkpoint(model, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_file_is_marked_as_pytorchs_and_its_names_are_the_models(tmp_path):
+    untied = make_model(replace(TINY, tie_word_embeddings=False))
+    save_checkpoint(untied, tmp_path)
+    with safe_open(tmp_path / "model.safetensors", framework="pt") as opened:
+        assert opened.metadata()["format"] == "pt"
+        assert set(opened.keys()) == {name for name, _ in untied.named_parameters()}
+
+
+def test_loading_does_not_depend_on_the_default_device(tmp_path, model):
+    save_checkpoint(model, tmp_path)
+    with torch.device("meta"):
+        loaded = load_checkpoint(tmp_path)
+    assert same(loaded, model)
+
+
+def test_a_file_of_a_presets_sizes_needs_no_config(tmp_path, model, monkeypatch):
+    monkeypatch.setattr(checkpoint, "PRESETS", {"wide": replace(TINY, n_embd=28), "tiny": TINY})
+    save_checkpoint(model, tmp_path)
+    (tmp_path / "config.json").unlink()
+    assert same(load_checkpoint(tmp_path / "model.safetensors"), model)
+
+
+def test_files_have_the_permissions_that_the_user_chose(tmp_path, model):
+    before = os.umask(0o077)
+    try:
+        save_checkpoint(model, tmp_path)
+    finally:
+        os.umask(before)
+    for file in tmp_path.iterdir():
+        assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_tied_file_that_repeats_its_head_loads_tied(tmp_path, model):
@@ -255,7 +326,9 @@ def test_from_pretrained_takes_a_path(tmp_path, model):
 
 
 def test_from_pretrained_names_what_it_knows():
-    with pytest.raises(ValueError, match="'gpt3' is no path that exists, and none of gpt2, gpt2-medium"):
+    with pytest.raises(
+        ValueError, match="'gpt3' is none of gpt2, gpt2-medium, gpt2-large, gpt2-xl, and no path that exists"
+    ):
         from_pretrained("gpt3")
 
 
@@ -281,6 +354,20 @@ def test_from_pretrained_asks_for_a_fixed_commit(monkeypatch, tmp_path, model):
     assert same(from_pretrained("gpt2-xl"), model)
     revision = "15ea56dee5df4983c59b2538573817e1667135e2"
     assert asked == [("openai-community/gpt2-xl", f, revision) for f in ("config.json", "model.safetensors")]
+
+
+def test_a_name_means_the_published_weights_even_beside_a_folder_of_that_name(tmp_path, monkeypatch, model):
+    monkeypatch.chdir(tmp_path)
+    save_checkpoint(model, "gpt2")
+    monkeypatch.setattr(checkpoint, "_download", lambda name: tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        from_pretrained("gpt2")
+    assert same(from_pretrained("./gpt2"), model)
+
+
+def test_every_published_size_has_a_fixed_commit():
+    assert checkpoint.HUB.keys() == PRESETS.keys()
+    assert all(len(commit) == 40 and int(commit, 16) for _, commit in checkpoint.HUB.values())
 
 
 def test_no_pickle_is_read():

@@ -3,7 +3,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from gptlab.config import PRESETS, GPTConfig, read_config, write_config
+from gptlab.config import PRESETS, GPTConfig, config_json, read_config
 
 
 def test_the_defaults_are_gpt2_small():
@@ -60,7 +60,7 @@ def test_a_bad_value_is_named_with_its_remedy(as_a_user, change, error, message)
 def test_config_json_survives_writing_and_reading(tmp_path):
     config = replace(PRESETS["gpt2"], n_layer=3, tie_word_embeddings=False, embd_pdrop=0.0)
     file = tmp_path / "config.json"
-    file.write_text(json.dumps(write_config(config)))
+    file.write_text(json.dumps(config_json(config)))
     assert read_config(file) == config
 
 
@@ -77,6 +77,9 @@ def test_keys_that_do_not_change_the_model_are_ignored(tmp_path):
         ("[]", "must hold a JSON object, not a list"),
         ('{"model_type": "llama"}', "model_type='llama', but this package builds model_type='gpt2' only"),
         ('{"activation_function": "relu"}', "activation_function='relu'"),
+        ('{"scale_attn_weights": false}', "scale_attn_weights=False"),
+        ('{"scale_attn_by_inverse_layer_idx": true}', "scale_attn_by_inverse_layer_idx=True"),
+        ('{"add_cross_attention": true}', "add_cross_attention=True"),
         ('{"n_inner": 100}', "n_inner=100, but GPT-2's is 4 × n_embd = 3072"),
         ('{"n_layer": "12"}', "n_layer='12' must be an integer"),
     ],

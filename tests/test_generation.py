@@ -108,6 +108,14 @@ def test_greedy_takes_the_largest_logit_of_the_last_position_each_time(model):
     assert torch.equal(out, ids)
 
 
+@pytest.mark.parametrize(("use_cache", "read"), [(True, [3, 1, 1, 1]), (False, [3, 4, 5, 6])])
+def test_with_a_cache_each_token_is_read_once(model, monkeypatch, use_cache, read):
+    lengths, hidden = [], model.hidden
+    monkeypatch.setattr(model, "hidden", lambda ids, *a: lengths.append(ids.shape[1]) or hidden(ids, *a))
+    generate(model, random_ids(1, 3), 4, use_cache=use_cache)
+    assert lengths == read
+
+
 def test_past_the_context_the_last_tokens_are_read(model):
     ids = random_ids(1, 20)
     expected = model(ids[:, -16:])[:, -1].argmax(-1)
@@ -151,6 +159,13 @@ def test_dropout_is_off_while_generating_and_the_mode_comes_back():
     assert model.training
 
 
+def test_a_part_that_was_frozen_in_evaluation_mode_stays_so(model):
+    model.train()
+    model.h[1].eval()
+    generate(model, random_ids(1, 3), 2)
+    assert [block.training for block in model.h] == [True, False, True]
+
+
 def test_generating_leaves_the_global_random_state_alone_if_given_a_generator(model):
     before = torch.get_rng_state()
     generate(model, random_ids(1, 3), 5, generator=torch.Generator().manual_seed(0))
@@ -170,11 +185,28 @@ def test_streaming_yields_the_tokens_that_generate_returns(model):
         (torch.tensor([[59]]), 3, ValueError, r"token id 59 at \[0, 0\]"),
         (torch.tensor([[1.0]]), 3, TypeError, "token ids are integers"),
         (torch.tensor([[1]]), -1, ValueError, "max_new_tokens=-1"),
+        ([[1, 2]], 3, TypeError, r"must be a tensor, not list: use torch.tensor\(ids\)"),
     ],
 )
 def test_prompts_that_cannot_be_continued_are_refused(model, as_a_user, ids, n, error, message):
     with pytest.raises(error, match=message):
         generate(model, ids, n)
+
+
+def test_an_end_of_text_that_is_no_token_is_refused(model):
+    with pytest.raises(ValueError, match="eos_token_id=59 is no token: ids are 0 to 58"):
+        generate(model, random_ids(1, 3), 2, eos_token_id=59)
+
+
+def test_extreme_logits_and_temperatures_give_numbers():
+    half = torch.tensor([60000.0, -60000.0, 0.0]).half()
+    assert sample_probs(half, temperature=1e6).tolist() == pytest.approx([0.3538, 0.3138, 0.3332], abs=1e-3)
+    assert sample_probs(torch.tensor([0.0, 1.0]), temperature=1e-320).tolist() == [0, 1]
+    assert sample_probs(half, temperature=0.0).dtype == torch.float32
+
+
+def test_banned_tokens_keep_probability_zero():
+    assert sample_probs(torch.tensor([0.0, -math.inf, 0.0])).tolist() == [0.5, 0, 0.5]
 
 
 def test_a_bf16_model_generates(model):

@@ -73,8 +73,8 @@ def test_cached_equals_uncached_for_any_chunking(sizes):
 
 @torch.no_grad()
 def test_at8_full_context_is_no_special_case():
-    ids = random_ids(1, 16)
-    assert_close(MODEL(ids[:, :15]), MODEL(ids)[:, :15], atol=1e-5, rtol=1e-5)
+    model, ids = make_model(replace(TINY, n_positions=1024)), random_ids(1, 1024)
+    assert_close(model(ids[:, :1023]), model(ids)[:, :1023], atol=1e-5, rtol=1e-5)
 
 
 def test_a_sequence_longer_than_the_context_is_refused(model):
@@ -109,9 +109,26 @@ def test_each_dropout_rate_is_used(rate):
     assert not torch.equal(model(ids), model(ids))
 
 
-def test_the_layer_norm_epsilon_of_the_config_is_used():
-    ids = random_ids(2, 5)
-    assert not torch.equal(make_model()(ids), make_model(replace(TINY, layer_norm_epsilon=0.1))(ids))
+def test_every_layer_norm_has_the_epsilon_of_the_config():
+    model = GPT(replace(TINY, layer_norm_epsilon=0.1))
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.LayerNorm)]
+    assert len(norms) == 2 * TINY.n_layer + 1
+    assert {norm.eps for norm in norms} == {0.1}
+
+
+@pytest.mark.parametrize("part", ["attn", "mlp"])
+def test_both_sublayers_drop_from_what_they_add(part):
+    config = replace(TINY, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.5)
+    sublayer = getattr(make_model(config).train().h[0], part)
+    zeros = (sublayer(torch.randn(4, 16, 24)) == 0).double().mean().item()
+    assert zeros == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_spread_of_fresh_weights_is_the_configs():
+    torch.manual_seed(0)
+    model = GPT(replace(TINY, vocab_size=5000, initializer_range=0.5))
+    assert model.wte.weight.std().item() == pytest.approx(0.5, rel=0.02)
+    assert model.h[0].mlp.c_proj.weight.std().item() == pytest.approx(0.5 / math.sqrt(6), rel=0.05)
 
 
 @pytest.mark.slow

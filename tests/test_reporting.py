@@ -1,5 +1,6 @@
 import doctest
 
+import numpy as np
 import pytest
 import torch
 
@@ -32,8 +33,10 @@ def test_a_stated_tolerance_may_be_narrower_but_not_wider():
         report("x", 1.08, "1.0", tolerance=0.05)
     with pytest.raises(ValueError, match="write fewer digits instead"):
         report("x", 1.0, "1.0", tolerance=0.2)
-    with pytest.raises(ValueError, match="must be positive"):
-        report("x", 1.0, "1.0", tolerance=0.0)
+    for tolerance in (0.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="must be positive"):
+            report("x", 1.0, "1.0", tolerance=tolerance)
+    report("x", 1.0, "1.0", tolerance=np.float64(0.05))
 
 
 @pytest.mark.parametrize("stored", ["about 3", "", "nan"])

@@ -1,4 +1,5 @@
 import socket
+import time
 
 import numpy as np
 import pytest
@@ -55,6 +56,19 @@ def test_tk7_long_repeats_and_long_white_space():
     assert len(tokenizer.encode("^" * 1_000_000)) == 250_000
     for text in (" " * 1_000_000, " " * 1_000_000 + "word", "\n" * 1_000_000 + "word\t" * 3):
         assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_tk7_takes_no_longer_than_many_times_a_text_of_words():
+    """A ratio: work that grew with the square of the length would be thousands of times slower."""
+
+    def seconds(text):
+        start = time.perf_counter()
+        tokenizer.encode(text)
+        return time.perf_counter() - start
+
+    words = min(seconds("word " * 20_000) for _ in range(3))
+    assert seconds("a" * 100_000) < 50 * words
+    assert seconds("^" * 1_000_000) < 500 * words
 
 
 def test_tk8_no_network_is_needed(monkeypatch):

@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from gptlab import GPT, PRESETS
-from gptlab.tying import is_tied, tie, untie
+from gptlab.model import init_weights
+from gptlab.tying import is_tied, same_values, tie, untie
+from gptlab.unembedding import next_token_loss, token_loss
 from tests.conftest import TINY, make_model, random_ids
 
 
@@ -55,6 +58,9 @@ def test_ld8_meta_then_to_empty_then_init_keeps_the_tie():
     with torch.device("meta"):
         model = GPT(PRESETS["gpt2"])
     model.to_empty(device="cpu")
+    torch.manual_seed(0)
+    init_weights(model)
+    assert model.wte.weight.std().item() == pytest.approx(0.02, rel=0.01)
     assert model.lm_head.weight is model.wte.weight
     assert sum(p.numel() for p in model.parameters()) == 124_439_808
 
@@ -90,19 +96,82 @@ def test_the_weights_of_an_untied_model_do_not_overwrite_the_token_table():
     assert torch.equal(tied.wte.weight, before)
 
 
-@pytest.mark.parametrize("first", ["tie", "init"])
-def test_ld9_the_order_of_tying_and_initialising_changes_nothing(first):
-    from gptlab.model import init_weights
+def test_ld9_the_order_of_tying_and_initialising_changes_nothing():
+    config, ids = replace(TINY, vocab_size=997), random_ids(2, 9, 997)
+    models = []
+    for tied_before in (True, False):
+        model = GPT(replace(config, tie_word_embeddings=tied_before)).eval()
+        torch.manual_seed(7)
+        init_weights(model)
+        tie(model)
+        models.append(model)
+    before, after = models
+    for model in models:
+        assert model.lm_head.weight.std().item() == pytest.approx(0.02, rel=0.02)
+    assert torch.equal(before.wte.weight, after.wte.weight)
+    assert next_token_loss(before(ids), ids).item() == next_token_loss(after(ids), ids).item()
 
-    model = GPT(replace(TINY, tie_word_embeddings=first == "tie"))
-    torch.manual_seed(7)
-    init_weights(model)
-    tie(model)
-    reference = GPT(TINY)
-    torch.manual_seed(7)
-    init_weights(reference)
-    assert torch.equal(model.wte.weight, reference.wte.weight)
-    assert torch.equal(model.eval()(random_ids(2, 5)), reference.eval()(random_ids(2, 5)))
+
+WRAPPERS = {
+    "compile": (torch.compile, "_orig_mod."),
+    "DataParallel": (nn.DataParallel, "module."),
+    "Sequential": (nn.Sequential, "0."),
+}
+
+
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize(("wrap", "prefix"), WRAPPERS.values(), ids=WRAPPERS)
+def test_ld8_loading_through_a_wrapper_keeps_the_tie(model, wrap, prefix, assign):
+    other = GPT(TINY).eval()
+    state = {prefix + name: tensor for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
+    wrap(other).load_state_dict(state, assign=assign)
+    assert other.lm_head.weight is other.wte.weight
+    assert torch.equal(other(random_ids(2, 5)), model(random_ids(2, 5)))
+
+
+@pytest.mark.parametrize(("wrap", "prefix"), WRAPPERS.values(), ids=WRAPPERS)
+def test_the_weights_of_an_untied_model_are_refused_through_a_wrapper_too(model, wrap, prefix):
+    untied = make_model(replace(TINY, tie_word_embeddings=False))
+    before = model.wte.weight.detach().clone()
+    with pytest.raises(ValueError, match="load them into one with tie_word_embeddings=False"):
+        wrap(model).load_state_dict({prefix + name: tensor for name, tensor in untied.state_dict().items()})
+    assert torch.equal(model.wte.weight, before)
+
+
+def test_a_head_without_its_table_is_refused(model):
+    with pytest.raises(ValueError, match="the weights of an untied model"):
+        model.load_state_dict({"lm_head.weight": torch.zeros(59, 24)}, strict=False)
+
+
+def test_a_model_with_a_nan_loads_its_own_state(model):
+    with torch.no_grad():
+        model.wte.weight[0, 0] = torch.nan
+    model.load_state_dict(deepcopy(model.state_dict()))
+    assert is_tied(model)
+
+
+def test_equal_values_of_another_type_are_not_the_same():
+    a = torch.ones(2, 3)
+    assert same_values(a, a.clone())
+    assert not same_values(a, a.half())
+    assert not same_values(a, torch.ones(3, 2))
+
+
+def test_moving_a_model_neither_ties_nor_rewrites_its_config(model):
+    model.config = replace(TINY, tie_word_embeddings=False)  # wrong, and for saving to find
+    model.half()
+    assert model.config.tie_word_embeddings is False
+    model.lm_head = nn.Identity()
+    assert model.float().lm_head.__class__ is nn.Identity
+
+
+def test_under_fake_tensors_a_model_is_built_loaded_and_scored():
+    with FakeTensorMode():
+        model = GPT(TINY)
+        model.load_state_dict(model.state_dict())
+        ids = torch.zeros(2, 5, dtype=torch.long)
+        token_loss(model(ids), ids).backward()
+    assert is_tied(model)
 
 
 def test_untie_gives_the_head_its_own_weights_and_tie_takes_them_back(model):
@@ -111,6 +180,9 @@ def test_untie_gives_the_head_its_own_weights_and_tie_takes_them_back(model):
     assert not is_tied(model)
     assert model.config.tie_word_embeddings is False
     assert torch.equal(model(random_ids(2, 5)), before)
+    with torch.no_grad():
+        model.lm_head.weight[0] += 1
+    assert not torch.equal(model.lm_head.weight[0], model.wte.weight[0])
     tie(model)
     assert is_tied(model)
     assert model.config == TINY

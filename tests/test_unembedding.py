@@ -70,6 +70,68 @@ def test_chunking_changes_neither_loss_nor_gradients(n_chunks, seed):
         assert_close(a, b)
 
 
+def test_a_mark_of_ones_own_is_ignored():
+    hidden, W_U = torch.randn(1, 3, 5), torch.randn(5, 7)
+    targets = torch.tensor([[2, 4, 6]])
+    marked = torch.tensor([[2, -1, 6]])
+    kept = [0, 2]
+    expected = token_loss(hidden[:, kept] @ W_U, targets[:, kept])
+    assert_close(token_loss(hidden @ W_U, marked, ignore_index=-1), expected)
+    assert_close(chunked_token_loss(hidden, W_U, marked, ignore_index=-1), expected)
+
+
+def test_chunking_keeps_no_logits_for_backward():
+    hidden, W_U = torch.randn(2, 8, 5, requires_grad=True), torch.randn(5, 1000, requires_grad=True)
+    targets = torch.randint(1000, (2, 8))
+
+    def largest_saved(loss) -> int:
+        sizes = []
+
+        def pack(tensor):
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss()
+        return max(sizes)
+
+    assert largest_saved(lambda: token_loss(hidden @ W_U, targets)) == 16 * 1000
+    chunked = largest_saved(lambda: chunked_token_loss(hidden, W_U, targets, n_chunks=4))
+    assert chunked == 4 * 5  # a chunk's rows of hidden
+
+
+def test_no_more_than_a_chunk_of_logits_is_ever_there(monkeypatch):
+    rows = []
+    plain = torch.nn.functional.cross_entropy
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "cross_entropy",
+        lambda logits, *a, **k: rows.append(len(logits)) or plain(logits, *a, **k),
+    )
+    chunked_token_loss(
+        torch.zeros(2, 8, 5), torch.zeros(5, 7), torch.zeros(2, 8, dtype=torch.long), n_chunks=4
+    )
+    assert rows == [4, 4, 4, 4]
+
+
+def test_chunking_checks_its_targets():
+    with pytest.raises(ValueError, match="target 7 is out of range"):
+        chunked_token_loss(torch.zeros(1, 1, 5), torch.zeros(5, 7), torch.tensor([[7]]))
+
+
+def test_int32_targets_are_fine_and_floats_are_named(as_a_user):
+    logits, targets = torch.randn(2, 3, 7), torch.randint(7, (2, 3))
+    assert torch.equal(token_loss(logits, targets.int()), token_loss(logits, targets))
+    with pytest.raises(TypeError, match=r"integers, not torch.float32: use targets.long\(\)"):
+        token_loss(logits, targets.float())
+
+
+def test_the_sum_over_many_half_precision_positions_does_not_overflow():
+    hidden, W_U = torch.zeros(16, 1024, 4).half(), torch.zeros(4, 999).half()
+    loss = chunked_token_loss(hidden, W_U, torch.ones(16, 1024).long())
+    assert loss.item() == pytest.approx(math.log(999), rel=1e-3)
+
+
 def test_zero_chunks_are_refused():
     with pytest.raises(ValueError, match="n_chunks=0"):
         chunked_token_loss(

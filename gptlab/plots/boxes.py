@@ -52,7 +52,7 @@ def number_grid(
     """Draw a small matrix: each number in a box, the rows in ``tinted_rows`` set off by a tint."""
     for r, row in enumerate(values):
         for c, value in enumerate(row):
-            _box(ax, c, -r - 1, 1, 1, f"{value:g}", tinted=r in tinted_rows)
+            _box(ax, float(c), -r - 1.0, 1.0, 1.0, f"{value:g}", tinted=r in tinted_rows)
     ax.set_xlim(-0.1, len(values[0]) + 0.1)
     ax.set_ylim(-len(values) - 0.1, 0.1)
     ax.set_aspect("equal")

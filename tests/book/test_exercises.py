@@ -22,10 +22,14 @@ def cells_of(chapter: int) -> list[nbformat.NotebookNode]:
 def test_the_chapter_states_the_task_then_a_stub_with_its_check_then_the_solution(exercise):
     cells = cells_of(exercise.chapter)
     (at,) = [
-        i for i, cell in enumerate(cells) if cell.source.endswith(f'gptlab.check("{exercise.name}", {exercise.name})')
+        i
+        for i, cell in enumerate(cells)
+        if cell.source.endswith(f'gptlab.check("{exercise.name}", {exercise.name})')
     ]
     task, stub, solution = cells[at - 1 : at + 2]
-    assert task.source.startswith(f"**{exercise.name}** ({exercise.difficulty}, {exercise.minutes} minutes). ")
+    assert task.source.startswith(
+        f"**{exercise.name}** ({exercise.difficulty}, {exercise.minutes} minutes). "
+    )
     assert task.source.replace("`", "").endswith(exercise.task.replace("`", ""))
     start = ("def ", "class ") if isinstance(exercise, Exercise) else (f"{exercise.name} = ...",)
     assert stub.source.startswith(start)
@@ -35,7 +39,11 @@ def test_the_chapter_states_the_task_then_a_stub_with_its_check_then_the_solutio
 
 @each_exercise
 def test_with_its_stub_untouched_the_stored_check_says_not_attempted(exercise):
-    (cell,) = [c for c in cells_of(exercise.chapter) if c.source.endswith(f'check("{exercise.name}", {exercise.name})')]
+    (cell,) = [
+        c
+        for c in cells_of(exercise.chapter)
+        if c.source.endswith(f'check("{exercise.name}", {exercise.name})')
+    ]
     (output,) = cell.outputs
     assert output.data["text/plain"].startswith(f"○ {exercise.name}: not attempted")
     assert "<script" not in output.data["text/html"]

@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from gptlab import GPT, PRESETS, generate, get_tokenizer, load_checkpoint, save_checkpoint
+from gptlab.config import config_json
+from gptlab.generation import sample_probs
 from gptlab.tying import is_tied
 from gptlab.unembedding import next_token_loss
 from tests.conftest import TINY, make_model, random_ids
@@ -77,6 +80,29 @@ def test_greedy_continuations_agree(tmp_path):
         ids, attention_mask=everything, max_new_tokens=10, do_sample=False, pad_token_id=0, eos_token_id=None
     )
     assert torch.equal(generate(load_checkpoint(tmp_path), ids, 10, temperature=0.0), expected)
+
+
+@pytest.mark.parametrize("top_k", [None, 3, 500])
+@pytest.mark.parametrize("top_p", [None, 0.3, 0.9, 0.9999])
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_the_sampling_distribution_agrees(temperature, top_k, top_p):
+    logits = 4 * torch.randn(3, 50257, generator=torch.Generator().manual_seed(0))
+    logits[0] = torch.linspace(0, 1, 50257)
+    logits[0, 0] = 18.0  # one likely token and very many very unlikely ones
+    ids = torch.zeros(3, 1, dtype=torch.long)
+    theirs = TemperatureLogitsWarper(temperature)(ids, logits)
+    if top_k:
+        theirs = TopKLogitsWarper(top_k)(ids, theirs)
+    if top_p:
+        theirs = TopPLogitsWarper(top_p)(ids, theirs)
+    ours, expected = sample_probs(logits, temperature, top_k, top_p), theirs.softmax(-1)
+    torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("key", ["architectures", "bos_token_id", "eos_token_id", "activation_function"])
+def test_our_config_says_what_the_published_one_says(key):
+    published = {**GPT2Config().to_dict(), "architectures": ["GPT2LMHeadModel"]}
+    assert config_json(PRESETS["gpt2"])[key] == published[key]
 
 
 @pytest.mark.slow
