@@ -8,7 +8,7 @@ READY := .venv/.ready
 NBVAL := GPTLAB_HOME=$(CURDIR)/_build/nbval-home PYTHONPATH=scripts OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p nbval_hint --nbval --nbval-current-env \
 	--nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval.cfg -n 2 --dist loadscope
 
-.PHONY: help setup book test lint notebooks serve bench repository clean
+.PHONY: help setup book test lint notebooks serve bench exercises repository clean
 
 help:
 	@echo 'make book        set up, and build the site into _build/html'
@@ -17,6 +17,7 @@ help:
 	@echo 'make notebooks   execute every notebook and store its outputs (NB=book/01-tokens.ipynb for one)'
 	@echo 'make serve       show the built site on http://127.0.0.1:8000'
 	@echo 'make lint        ruff and mypy'
+	@echo 'make exercises   how many mistakes the checker recognises, and how long it takes'
 	@echo 'make bench       speed and memory, side by side with transformers'
 	@echo 'make repository NAME=owner/repo   set the address of the repository everywhere'
 
@@ -57,6 +58,9 @@ serve: book
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks.compare
+
+exercises: $(READY)
+	@$(BIN)/python scripts/exercises.py
 
 repository: $(READY)
 	@$(BIN)/python scripts/repository.py $(NAME)

@@ -190,9 +190,13 @@ def _check_saved_config(config: GPTConfig, saved: str | None, file: Path) -> Non
 
 
 def _to_linear(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """A tensor as the model holds it, in memory of its own: the file may change or go."""
-    tensor = tensor.T if TRANSPOSED.fullmatch(name) and tensor.ndim == 2 else tensor
-    return torch.empty(tensor.shape, dtype=dtype or tensor.dtype, device="cpu").copy_(tensor)
+    """A tensor as the model holds it, in memory of its own: the file may change or go.
+
+    A transposed weight keeps the file's order in memory, (inputs, outputs): the products with a single vector,
+    of which generation consists, are faster in it (benchmarks/README.md).
+    """
+    own = torch.empty(tensor.shape, dtype=dtype or tensor.dtype, device="cpu").copy_(tensor)
+    return own.T if TRANSPOSED.fullmatch(name) and own.ndim == 2 else own
 
 
 def _matching_preset(tensors: dict[str, Tensor], file: Path) -> GPTConfig:

@@ -153,7 +153,7 @@ def stream(
     ids, ended = input_ids, torch.zeros_like(input_ids[:, 0], dtype=torch.bool)
     for _ in range(max_new_tokens):
         probs = sample_probs(next_logits(model, ids, cache), temperature, top_k, top_p)
-        token = draw(probs, generator).to(ids)
+        token = (probs.argmax(dim=-1) if temperature == 0 else draw(probs, generator)).to(ids)
         if eos_token_id is not None:
             token = token.masked_fill(ended, eos_token_id)
             ended = ended | (token == eos_token_id)
@@ -198,10 +198,11 @@ def draw(probs: Float[Tensor, "B V"], generator: torch.Generator | None) -> Int[
 @contextmanager
 def evaluating(model: GPT) -> Iterator[None]:
     """Switch dropout off, and restore every module's mode afterwards, whatever happens."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
     try:
         yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for module in training:
+            module.training = True

@@ -24,7 +24,9 @@ class Text:
     text: str
 
     def __repr__(self) -> str:
-        return self.text
+        return "\n".join(
+            textwrap.fill(line, 78) if len(line) > 78 else line for line in self.text.split("\n")
+        )
 
 
 def check(name: str, attempt: Any, seed: int | None = None) -> Report:
@@ -114,8 +116,3 @@ def reset_progress(name: str | None = None) -> None:
     if name is not None:
         find(name)
     records.forget(name)
-
-
-def code_of(text: str) -> str:
-    """Source written in a catalogue file, without its common indentation."""
-    return textwrap.dedent(text).strip() + "\n"

@@ -18,7 +18,7 @@ def leaves_its_inputs_alone(function: Callable[..., Any], case: tuple[Any, ...])
         if not compare.same(now, then):
             return Diagnosis(
                 "mutates",
-                "the values are right, but the function changes its input. Whoever called it finds his data "
+                "the values are right, but the function changes its input. Whoever called it finds the data "
                 "altered. Build a new object, or copy first; with tensors, a + b, not a += b.",
                 f"argument {i + 1} was {compare.short(then)} and is now {compare.short(now)}"
                 if not compare.is_tensor(now)
