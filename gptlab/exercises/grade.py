@@ -5,7 +5,7 @@ itself. The results come back through a file that the submission is not told of,
 isolates accidents. It is no sandbox: a submission can read and write whatever the account that runs it can. To
 grade code that you do not trust, run this in a container without network, for example::
 
-    docker run --rm --network none -v "$PWD:/work" IMAGE gptlab grade /work/submission.ipynb --json
+    docker run --rm --network none -v "$PWD:/home/grade" IMAGE gptlab grade /home/grade/submission.ipynb --json
 """
 
 from __future__ import annotations

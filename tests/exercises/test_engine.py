@@ -41,6 +41,11 @@ def test_a_stub_is_not_attempted():
         assert examine(PAIRS, stub).status == "not_attempted", stub
 
 
+def test_a_constant_answer_is_an_attempt():
+    assert examine(find("decode"), lambda ids: "hello").status == "incorrect"
+    assert examine(PAIRS, lambda ids: {}).status == "incorrect"
+
+
 def test_a_forgotten_return_is_said():
     def forgetful(ids):
         counts = {}
