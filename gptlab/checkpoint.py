@@ -119,7 +119,7 @@ def save_checkpoint(model: nn.Module, path: str | PathLike[str], *, dtype: torch
     config = json.dumps(config_json(model.config), indent=2)
     weights.parent.mkdir(parents=True, exist_ok=True)
     with _replacing(weights) as file:
-        save_file(tensors, file, metadata={"format": "pt", "config": config})
+        save_file(tensors, file, metadata={"format": "pt", "gptlab_config": config})
     with _replacing(weights.with_name("config.json")) as file:
         file.write_text(config + "\n", "utf-8")
 
@@ -170,7 +170,7 @@ def _read(file: Path) -> tuple[dict[str, Tensor], str | None]:
             tensors = {
                 name: opened.get_tensor(old) for old, name in names.items() if not MASK_BUFFER.fullmatch(name)
             }
-            return tensors, (opened.metadata() or {}).get("config")
+            return tensors, (opened.metadata() or {}).get("gptlab_config")
     except SafetensorError as err:
         raise ValueError(
             f"{file} is not a complete safetensors file: {err}. Copy or download it again"

@@ -30,7 +30,10 @@ def exercises() -> None:
     """List the exercises and where you stand."""
     from gptlab.exercises import progress
 
-    _show(str(progress()))
+    try:
+        _show(str(progress()))
+    except ValueError as error:  # a progress file that cannot be read
+        _fail(str(error))
 
 
 @app.command()
@@ -74,12 +77,8 @@ def grade(
     if json:
         sys.stdout.write(as_json(grades) + "\n")
         return
-    for one in grades:
-        _show(
-            one.text
-            if one.status not in ("missing",) and one.text[:1] in COLOURS
-            else f"○ {one.exercise}: {one.text}"
-        )
+    for one in grades:  # a report begins with its sign; what kept an exercise from being checked has none
+        _show(one.text if one.text[:1] in COLOURS else f"○ {one.exercise}: {one.text}")
     passed = sum(one.status == "passed" for one in grades)
     _show(f"{passed} of {len(grades)} passed")
 
@@ -92,7 +91,9 @@ def _run(file: Path) -> dict[str, object]:
         return runpy.run_path(str(file))
     except FileNotFoundError:
         _fail(f"{file} does not exist")
-    except (SyntaxError, Exception) as error:
+    except SystemExit:
+        _fail(f"{file} calls exit(): nothing in it was checked")
+    except Exception as error:
         where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         _fail(f"{file} does not run: {type(error).__name__}: {error}{where}")
 

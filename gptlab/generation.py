@@ -136,10 +136,11 @@ def stream(
     eos_token_id: int | None = None,
     generator: torch.Generator | None = None,
     use_cache: bool = True,
-) -> Iterator[Int[Tensor, B]]:
+) -> Iterator[Int[Tensor, " B"]]:
     """Like :func:`generate`, but yield each new token, (B,), as soon as it is known.
 
-    For text, pass the ids of one row through :meth:`gptlab.tokenizer.Tokenizer.stream_decode`.
+    For text, pass the ids of one row through :meth:`gptlab.tokenizer.Tokenizer.stream_decode`. Bad arguments
+    raise when the first token is asked for.
     """
     check_ids(input_ids)
     check_range(input_ids, model.config.vocab_size)
@@ -188,7 +189,7 @@ def new_cache(model: GPT, input_ids: Int[Tensor, "B T"], max_new_tokens: int) ->
     return KVCache(model.config, B, max_length=length, dtype=weight.dtype, device=weight.device)
 
 
-def draw(probs: Float[Tensor, "B V"], generator: torch.Generator | None) -> Int[Tensor, B]:
+def draw(probs: Float[Tensor, "B V"], generator: torch.Generator | None) -> Int[Tensor, " B"]:
     """Draw one token per row, on the generator's device, so that a seed means the same on every machine."""
     if generator is not None:
         probs = probs.to(generator.device)

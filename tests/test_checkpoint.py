@@ -170,6 +170,13 @@ def test_the_file_is_marked_as_pytorchs_and_its_names_are_the_models(tmp_path):
         assert set(opened.keys()) == {name for name, _ in untied.named_parameters()}
 
 
+def test_another_programs_metadata_is_left_alone(tmp_path, model):
+    save_checkpoint(model, tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file(load_file(file), file, metadata={"format": "pt", "config": "not ours, and not JSON"})
+    assert same(load_checkpoint(tmp_path), model)
+
+
 def test_loading_does_not_depend_on_the_default_device(tmp_path, model):
     save_checkpoint(model, tmp_path)
     with torch.device("meta"):

@@ -54,6 +54,7 @@ def test_checking_a_file_names_the_mistake_and_fails(tmp_path):
         ("x = 1\n", "defines no exercise; there are: decode"),
         ("1 / 0\n", "ZeroDivisionError"),
         ("def f(:\n", "SyntaxError"),
+        ("exit()\n", "calls exit(): nothing in it was checked"),
     ],
 )
 def test_files_that_cannot_be_checked_say_why(tmp_path, content, words):
@@ -62,6 +63,15 @@ def test_files_that_cannot_be_checked_say_why(tmp_path, content, words):
     result = run("check", file)
     assert result.exit_code == 2
     assert words in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_damaged_progress_file_is_said(tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "progress.json").write_text("{")
+    result = run("exercises")
+    assert result.exit_code == 2
+    assert "is damaged" in result.output
     assert "Traceback" not in result.output
 
 

@@ -1,4 +1,6 @@
+import inspect
 import math
+import typing
 from dataclasses import replace
 
 import pytest
@@ -6,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptlab import GPT, generate
+from gptlab import GPT, generate, generation
 from gptlab.generation import sample_probs, stream
 from tests.conftest import TINY, make_model, random_ids
 
@@ -170,6 +172,19 @@ def test_generating_leaves_the_global_random_state_alone_if_given_a_generator(mo
     before = torch.get_rng_state()
     generate(model, random_ids(1, 3), 5, generator=torch.Generator().manual_seed(0))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_every_annotation_can_be_resolved():
+    """A shape that is no string any more, Int[Tensor, B], is a name that does not exist."""
+    for function in (
+        sample_probs,
+        stream,
+        generate,
+        generation.draw,
+        generation.next_logits,
+        generation.new_cache,
+    ):
+        assert typing.get_type_hints(inspect.unwrap(function))
 
 
 def test_streaming_yields_the_tokens_that_generate_returns(model):

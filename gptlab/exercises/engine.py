@@ -11,6 +11,7 @@ import copy
 import dis
 import inspect
 import random
+import sys
 import traceback
 import zlib
 from collections.abc import Callable, Iterator
@@ -151,9 +152,8 @@ def _probe(exercise: Exercise, function: Callable[..., Any], cases: list[tuple[A
         for case in cases:
             try:
                 found = probe(function, copy.deepcopy(case))
-            except (
-                Exception
-            ) as error:  # the learner's: right values, but not when gradients are recorded, say
+            except Exception as error:
+                # The learner's: the values are right, but it fails when gradients are recorded, say.
                 return _error(exercise, error, case, score)
             if found:
                 return Report(exercise.name, "incorrect", right=score, diagnosis=found)
@@ -161,8 +161,15 @@ def _probe(exercise: Exercise, function: Callable[..., Any], cases: list[tuple[A
 
 
 def _examine_number(exercise: NumericExercise, attempt: Any) -> Report:
+    if callable(attempt):
+        outcome = run(attempt, ())
+        if outcome.error is not None and not isinstance(outcome.error, NotImplementedError):
+            return _error(exercise, outcome.error, (), "")
+        attempt = outcome.value
+        if attempt is None or attempt is ...:
+            return Report(exercise.name, "not_attempted")
     try:
-        answer = parse(attempt() if callable(attempt) else attempt)
+        answer = parse(attempt)
     except ValueError as error:
         return _incorrect(exercise, fact=str(error))
     if answer.agrees_with(exercise.answer):
@@ -182,11 +189,15 @@ def _examine_number(exercise: NumericExercise, attempt: Any) -> Report:
     return _incorrect(exercise, fact=f"{attempt} is {ratio:.3g} times the right value")
 
 
-def _incorrect(exercise: Any, *, fact: str, right: str = "", example: str = "") -> Report:
+def _incorrect(
+    exercise: Exercise | NumericExercise, *, fact: str, right: str = "", example: str = ""
+) -> Report:
     return Report(exercise.name, "incorrect", right=right, fact=fact, example=example)
 
 
-def _error(exercise: Exercise, error: Exception, case: tuple[Any, ...], score: str) -> Report:
+def _error(
+    exercise: Exercise | NumericExercise, error: Exception, case: tuple[Any, ...], score: str
+) -> Report:
     line = _learners_line(error)
     fact = f"{type(error).__name__}: {error}".rstrip(": ")
     return Report(exercise.name, "error", right=score, fact=fact, line=line, example=_call(exercise, case))
@@ -202,7 +213,7 @@ def _learners_line(error: Exception) -> str:
     return f"line {frames[-1].lineno}: {frames[-1].line}" if frames and frames[-1].line else ""
 
 
-def _call(exercise: Exercise, case: tuple[Any, ...]) -> str:
+def _call(exercise: Exercise | NumericExercise, case: tuple[Any, ...]) -> str:
     return f"{exercise.name}({', '.join(compare.short(argument, 40) for argument in case)})"
 
 
@@ -231,8 +242,6 @@ def _is_stub(attempt: Any) -> bool:
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """Put back what an attempt may have changed: the random generators, gradients on or off, the default type."""
-    import sys
-
     python_state = random.getstate()
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     numpy_state = numpy.random.get_state() if numpy else None

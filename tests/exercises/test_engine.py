@@ -69,7 +69,7 @@ def test_an_exception_shows_the_learners_line_and_the_input():
 
 
 def test_a_name_that_does_not_exist_is_an_error_not_a_crash():
-    report = examine(PAIRS, lambda ids: undefined_name)
+    report = examine(PAIRS, lambda ids: undefined_name)  # noqa: F821
     assert report.status == "error"
     assert "NameError" in report.fact
 
@@ -290,6 +290,16 @@ def test_a_number_that_is_no_answer_gets_a_fact(answer, words):
     report = examine(TOTAL, answer)
     assert report.status == "incorrect"
     assert words in report.fact, report
+
+
+def test_a_function_that_computes_the_number_may_fail_without_raising():
+    def unwritten():
+        raise NotImplementedError
+
+    assert examine(TOTAL, lambda: 1 / 0).status == "error"
+    assert "ZeroDivisionError" in examine(TOTAL, lambda: 1 / 0).fact
+    assert examine(TOTAL, unwritten).status == "not_attempted"
+    assert examine(TOTAL, lambda: None).status == "not_attempted"
 
 
 def test_numeric_exercises_import_no_torch():
