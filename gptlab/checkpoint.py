@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from gptlab.config import PRESETS, GPTConfig, config_json, read_config
+from gptlab.files import replacing
 from gptlab.ledger import Ledger
 from gptlab.model import GPT
 from gptlab.tying import is_tied
@@ -28,6 +27,9 @@ HUB = {
     "gpt2-xl": ("openai-community/gpt2-xl", "15ea56dee5df4983c59b2538573817e1667135e2"),
 }
 
+# Models that ship with the package, stored as bfloat16.
+SHIPPED = {"shakespeare": Path(__file__).parent / "assets" / "shakespeare"}
+
 # OpenAI's code, and so the checkpoint, stores these weights as (inputs, outputs); nn.Linear transposed.
 # One of the four, attn.c_proj, is square: forgetting to transpose it raises no error.
 TRANSPOSED = re.compile(r"h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight")
@@ -37,21 +39,25 @@ MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
 
 
 def from_pretrained(name_or_path: str | PathLike[str]) -> GPT:
-    """GPT-2's published weights by name, or a checkpoint from disk.
+    """GPT-2's published weights by name, the small model that ships with the package, or a checkpoint from disk.
 
     Args:
-        name_or_path: ``"gpt2"``, ``"gpt2-medium"``, ``"gpt2-large"`` or ``"gpt2-xl"``, downloaded once by
-            ``huggingface_hub`` at a fixed commit and kept in its cache; or a path for :func:`load_checkpoint`. A
-            folder of your own that is called gpt2 is ``"./gpt2"``.
+        name_or_path: ``"shakespeare"``, in float32; or ``"gpt2"``, ``"gpt2-medium"``, ``"gpt2-large"`` or
+            ``"gpt2-xl"``, downloaded once by ``huggingface_hub`` at a fixed commit and kept in its cache; or a path
+            for :func:`load_checkpoint`. A folder of your own that is called gpt2 is ``"./gpt2"``.
 
     Raises:
         ConnectionError: the weights are not in the cache and cannot be downloaded.
-        ValueError: not one of the four names, and not a path that exists.
+        ValueError: not one of the names, and not a path that exists.
     """
+    if name_or_path in SHIPPED:
+        return load_checkpoint(SHIPPED[str(name_or_path)], dtype=torch.float32)
     if name_or_path in HUB:
         return load_checkpoint(_download(str(name_or_path)))
     if not Path(name_or_path).exists():
-        raise ValueError(f"{str(name_or_path)!r} is none of {', '.join(HUB)}, and no path that exists")
+        raise ValueError(
+            f"{str(name_or_path)!r} is none of {', '.join([*SHIPPED, *HUB])}, and no path that exists"
+        )
     return load_checkpoint(name_or_path)
 
 
@@ -118,9 +124,9 @@ def save_checkpoint(model: nn.Module, path: str | PathLike[str], *, dtype: torch
         tensors[name] = (tensor.T if TRANSPOSED.fullmatch(name) else tensor).contiguous()
     config = json.dumps(config_json(model.config), indent=2)
     weights.parent.mkdir(parents=True, exist_ok=True)
-    with _replacing(weights) as file:
+    with replacing(weights) as file:
         save_file(tensors, file, metadata={"format": "pt", "gptlab_config": config})
-    with _replacing(weights.with_name("config.json")) as file:
+    with replacing(weights.with_name("config.json")) as file:
         file.write_text(config + "\n", "utf-8")
 
 
@@ -239,19 +245,6 @@ def _check_config(model: GPT) -> None:
         raise ValueError(
             f"{odd[0].name} of shape {odd[0].shape} does not fit the model's config: {model.config}"
         )
-
-
-@contextmanager
-def _replacing(file: Path) -> Iterator[Path]:
-    """A temporary name to write to, which takes the place of ``file`` once it is complete, and not before."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        yield temporary
-        with temporary.open("rb+") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _download(name: str) -> Path:

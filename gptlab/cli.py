@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 app = typer.Typer(
-    help="GPT-2 built step by step: exercises and their checker.",
+    help="GPT-2 built step by step: train it, let it write, check exercises.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -22,7 +23,7 @@ COLOURS = {"✓": "green", "✗": "yellow", "!": "red", "○": "dim"}
 
 @app.callback()
 def main() -> None:
-    """GPT-2 built step by step: exercises and their checker."""
+    """GPT-2 built step by step: train it, let it write, check exercises."""
 
 
 @app.command()
@@ -81,6 +82,117 @@ def grade(
         _show(one.text if one.text[:1] in COLOURS else f"○ {one.exercise}: {one.text}")
     passed = sum(one.status == "passed" for one in grades)
     _show(f"{passed} of {len(grades)} passed")
+
+
+@app.command()
+def train(
+    text: Annotated[
+        Path | None, typer.Option(help="a UTF-8 text to train on; its last tenth is held out")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="a new folder for log and checkpoints")] = Path("run"),
+    resume: Annotated[
+        Path | None, typer.Option(help="go on with the run in this folder; nothing else is needed")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="changes of the weights")] = 2000,
+    batch_size: Annotated[int, typer.Option(help="windows in a step")] = 16,
+    context: Annotated[int, typer.Option(help="tokens in a window, and the model's longest")] = 256,
+    micro_batches: Annotated[int, typer.Option(help="parts in which a batch is computed")] = 1,
+    learning_rate: Annotated[float, typer.Option(help="the largest, after the warm-up")] = 1e-3,
+    warmup: Annotated[int, typer.Option(help="steps in which it rises")] = 100,
+    n_layer: Annotated[int, typer.Option(help="blocks")] = 6,
+    n_embd: Annotated[int, typer.Option(help="width")] = 128,
+    n_head: Annotated[int, typer.Option(help="attention heads in a block")] = 4,
+    dropout: Annotated[float, typer.Option(help="on the input and on what sublayers add")] = 0.1,
+    precision: Annotated[str, typer.Option(help="fp32, or amp for matrix products in bfloat16")] = "fp32",
+    seed: Annotated[int, typer.Option(help="of the weights, the batches and dropout")] = 0,
+    evaluate_every: Annotated[int, typer.Option(help="steps")] = 250,
+    save_every: Annotated[int, typer.Option(help="steps from one checkpoint to the next")] = 100,
+) -> None:
+    """Train a small GPT with GPT-2's vocabulary: on Shakespeare, which ships with the package, or on --text.
+
+    Ctrl-C stops after the step, with a checkpoint. Whatever else happens, --resume goes on from the last one.
+    """
+    from gptlab import cli_train
+    from gptlab.config import GPTConfig
+    from gptlab.training import TrainingSettings
+
+    try:
+        if resume is not None:
+            cli_train.go_on(resume)
+            return
+        config = GPTConfig(
+            n_positions=context,
+            n_embd=n_embd,
+            n_layer=n_layer,
+            n_head=n_head,
+            embd_pdrop=dropout,
+            attn_pdrop=0.0,  # dropout inside attention would cost its fast form on CPUs
+            resid_pdrop=dropout,
+        )
+        settings = TrainingSettings(
+            steps=steps,
+            batch_size=batch_size,
+            context=context,
+            micro_batches=micro_batches,
+            learning_rate=learning_rate,
+            warmup=warmup,
+            precision=precision,
+            seed=seed,
+            evaluate_every=evaluate_every,
+            save_every=save_every,
+        )
+        cli_train.begin(out, text, config, settings)
+    except (OSError, ValueError, FloatingPointError) as error:
+        _fail(str(error))
+
+
+@app.command()
+def generate(
+    prompt: Annotated[str, typer.Argument(help="how the text begins")] = "",
+    model: Annotated[
+        str, typer.Option(help="a run's folder, a checkpoint, gpt2 (downloaded), or shakespeare (shipped)")
+    ] = "shakespeare",
+    tokens: Annotated[int, typer.Option(help="at most this many new ones")] = 200,
+    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="draw from the k likeliest only")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="draw from the likeliest up to this probability")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="the same seed writes the same text")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="show the text while it is made")] = False,
+) -> None:
+    """Continue PROMPT. The model that ships with the package has read Shakespeare and nothing else."""
+    import torch
+
+    from gptlab import generation
+    from gptlab.checkpoint import from_pretrained
+    from gptlab.devices import device
+    from gptlab.tokenizer import get_tokenizer
+
+    tokenizer = get_tokenizer()
+    try:
+        gpt = from_pretrained(model).to(device())
+        generator = torch.Generator()
+        generator.seed() if seed is None else generator.manual_seed(seed)
+        ids = tokenizer.encode(prompt) or [tokenizer.end_of_text]
+        new = generation.stream(
+            gpt,
+            torch.tensor([ids], device=device()),
+            tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            eos_token_id=tokenizer.end_of_text,
+            generator=generator,
+        )
+        pieces = tokenizer.stream_decode(
+            token for token in (int(t) for t in new) if token != tokenizer.end_of_text
+        )
+        for piece in [prompt, *pieces, "\n"] if not stream else chain([prompt], pieces, ["\n"]):
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        _fail(str(error))
 
 
 def _run(file: Path) -> dict[str, object]:

@@ -24,7 +24,7 @@ def token_loss(
     Raises:
         ValueError: the shapes do not fit, a target is out of range, or every position is ignored.
     """
-    _check_targets(logits.shape[:-1], targets, logits.shape[-1], ignore_index)
+    check_targets(logits.shape[:-1], targets, logits.shape[-1], ignore_index)
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten().long(), ignore_index=ignore_index)
 
 
@@ -67,7 +67,7 @@ def chunked_token_loss(
     """
     if n_chunks < 1:
         raise ValueError(f"n_chunks={n_chunks} must be at least 1")
-    _check_targets(hidden.shape[:-1], targets, W_U.shape[-1], ignore_index)
+    check_targets(hidden.shape[:-1], targets, W_U.shape[-1], ignore_index)
 
     def chunk_loss(rows: Tensor, wanted: Tensor) -> Tensor:
         logits = (rows @ W_U).float()  # in half precision the sum over many positions loses digits
@@ -78,7 +78,8 @@ def chunked_token_loss(
     return total / (targets != ignore_index).sum()
 
 
-def _check_targets(shape: torch.Size, targets: Tensor, vocab_size: int, ignore_index: int) -> None:
+def check_targets(shape: torch.Size, targets: Tensor, vocab_size: int, ignore_index: int) -> None:
+    """Raise unless there is a valid target for each of the positions, and one that counts."""
     if targets.shape != shape:
         raise ValueError(f"targets of shape {tuple(targets.shape)} do not fit positions of {tuple(shape)}")
     if targets.is_floating_point():

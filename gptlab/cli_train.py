@@ -1,0 +1,120 @@
+"""What ``gptlab train`` does round the loop: data files, a progress bar, Ctrl-C, and a picture of the run."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+
+import torch
+from tqdm import tqdm
+
+from gptlab import data
+from gptlab.config import GPTConfig
+from gptlab.devices import device
+from gptlab.model import GPT
+from gptlab.training import STATE, LogRow, Run, TrainingSettings, load_state, read_log, resume, train
+
+TRAIN, VALIDATION, PICTURE = "train.npy", "validation.npy", "loss.png"
+
+
+def begin(folder: Path, text: Path | None, config: GPTConfig, settings: TrainingSettings) -> None:
+    """Start a run in a new folder. All that it needs later is put there."""
+    if (folder / STATE).exists():
+        raise ValueError(
+            f"{folder} already holds a run: go on with gptlab train --resume {folder}, or choose another --out"
+        )
+    if text is None:
+        parts = data.shakespeare("train"), data.shakespeare("validation")
+    else:
+        parts = data.split_text(data.read_text(text))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, part in zip((TRAIN, VALIDATION), parts, strict=True):
+        tokens = data.encode_documents(part)
+        data.check_length(tokens, settings.context)
+        data.save_tokens(tokens, folder / name)
+    content = {"text": str(text or "shakespeare"), "config": asdict(config), "settings": asdict(settings)}
+    (folder / "settings.json").write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+    torch.manual_seed(settings.seed)
+    model = GPT(config).to(device())
+    _train(Run(model, settings, *_tokens(folder, config.vocab_size)), folder)
+
+
+def go_on(folder: Path) -> None:
+    """Take up the run in a folder."""
+    vocab_size = load_state(folder).get("config", {}).get("vocab_size", 0)
+    tokens, validation = _tokens(folder, vocab_size)
+    run = resume(folder, tokens, validation, device())
+    if run.step == run.settings.steps:
+        raise ValueError(f"the run in {folder} is complete: all its {run.step} steps are done")
+    print(f"Going on after step {run.step}")
+    _train(run, folder)
+
+
+def _tokens(folder: Path, vocab_size: int) -> list[data.Tokens]:
+    return [data.load_tokens(folder / name, vocab_size) for name in (TRAIN, VALIDATION)]
+
+
+def _train(run: Run, folder: Path) -> None:
+    parameters = sum(p.numel() for p in run.model.parameters())
+    print(f"{parameters:,} parameters on {run.device.type}, {len(run.batches.tokens):,} tokens to train on")
+    total, done = run.settings.steps, run.step
+    with (
+        _first_interrupt() as interrupted,
+        tqdm(total=total, initial=done, unit="step", dynamic_ncols=True) as bar,
+    ):
+
+        def show(row: LogRow) -> str | None:
+            bar.update()
+            bar.set_postfix_str(f"loss {row.loss:.3f}")
+            if row.validation_loss is not None:
+                bar.write(f"step {row.step:>6}  loss {row.loss:.4f}  held-out text {row.validation_loss:.4f}")
+            return "stop" if interrupted() else None
+
+        train(run, folder, after_step=show)
+    _draw(folder)
+    if run.step < total:
+        print(f"Stopped after step {run.step} of {total}, saved. To go on: gptlab train --resume {folder}")
+    else:
+        print(f'Done. Let it write: gptlab generate "To be" --model {folder} --stream')
+
+
+@contextmanager
+def _first_interrupt() -> Iterator[Callable[[], bool]]:
+    """Note the first Ctrl-C, so that the step can be finished; a second one interrupts as always."""
+    pressed: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _draw(folder: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    from gptlab.plots import course_style
+    from gptlab.plots.training import loss_curve
+
+    rows = read_log(folder)
+    if not rows:
+        return
+    course_style()
+    figure, ax = plt.subplots()
+    measured = [(row.step, row.validation_loss) for row in rows if row.validation_loss is not None]
+    loss_curve(ax, [row.step for row in rows], [row.loss for row in rows], measured)
+    figure.savefig(folder / PICTURE)
+    plt.close(figure)

@@ -1,0 +1,414 @@
+"""Training: one readable loop, whose state can be saved at any step and taken up again, bit for bit."""
+
+from __future__ import annotations
+
+import csv
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from gptlab.checkpoint import save_checkpoint
+from gptlab.config import GPTConfig
+from gptlab.data import Batches, Tokens, windows_in_order
+from gptlab.files import remove_leftovers, replacing
+from gptlab.fused_loss import fused_token_loss
+from gptlab.generation import evaluating
+from gptlab.model import GPT
+from gptlab.unembedding import token_loss
+
+IGNORE = -100
+STATE, LOG = "state.pt", "log.csv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How to train. A step is one change of the weights, by the gradient of ``batch_size`` windows.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
+
+    steps: int
+    batch_size: int = 16
+    """Windows in a step."""
+    context: int = 256
+    """Tokens in a window."""
+    micro_batches: int = 1
+    """Parts in which the batch goes through the model, one after the other: more parts, less memory."""
+    learning_rate: float = 1e-3
+    """The largest one, at the end of the warm-up."""
+    final_share: float = 0.1
+    """The share of it that is left in the last step."""
+    warmup: int = 100
+    """Steps in which the learning rate rises."""
+    weight_decay: float = 0.1
+    betas: tuple[float, float] = (0.9, 0.95)
+    max_norm: float = 1.0
+    """A gradient that is longer is shortened to this length."""
+    precision: str = "fp32"
+    """``"fp32"``, or ``"amp"``: matrix products in bfloat16, weights in float32."""
+    seed: int = 0
+    evaluate_every: int = 250
+    """Steps from one measurement on held-out text to the next."""
+    save_every: int = 100
+    """Steps from one checkpoint to the next."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "context", "micro_batches", "evaluate_every", "save_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.batch_size % self.micro_batches:
+            raise ValueError(
+                f"batch_size={self.batch_size} must be divisible by micro_batches={self.micro_batches}"
+            )
+        if not 0 <= self.warmup <= self.steps:
+            raise ValueError(f"warmup={self.warmup} must be 0 to steps={self.steps}")
+        for name in ("learning_rate", "max_norm"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive and finite")
+        if not 0 <= self.final_share <= 1:
+            raise ValueError(f"final_share={self.final_share} must be 0 to 1")
+        if self.precision not in ("fp32", "amp"):
+            raise ValueError(f"precision={self.precision!r} must be 'fp32' or 'amp'")
+
+
+@dataclass(frozen=True)
+class LogRow:
+    """What is known after a step; a line of ``log.csv``."""
+
+    step: int
+    """Steps done, this one included."""
+    loss: float
+    """The mean loss of the batch, before the step, in nats per token."""
+    learning_rate: float
+    gradient_norm: float
+    """The length of the gradient before it was shortened."""
+    validation_loss: float | None
+    """The mean loss on held-out text, after the step, if it was measured."""
+    seconds: float
+    """Time that the step took, without measuring and saving."""
+
+
+class Run:
+    """A model in training, with all that decides how it goes on."""
+
+    def __init__(
+        self,
+        model: GPT,
+        settings: TrainingSettings,
+        tokens: Tokens,
+        validation: Tokens | None = None,
+    ) -> None:
+        """
+        Args:
+            model: the model, on the device to train on, with float32 weights.
+            settings: how to train it.
+            tokens: token ids to train on, from :func:`gptlab.data.load_tokens` for instance.
+            validation: token ids to measure on.
+
+        Raises:
+            ValueError: the context is longer than the model's, or than the tokens.
+        """
+        if settings.context > model.config.n_positions:
+            raise ValueError(
+                f"context={settings.context} is more than the model's n_positions={model.config.n_positions}"
+            )
+        self.model, self.settings, self.validation = model, settings, validation
+        self.batches = Batches(tokens, settings.batch_size, settings.context, settings.seed)
+        self.optimizer = make_optimizer(model, settings)
+        self.step = 0
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.wte.weight.device
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, in plain containers."""
+        random = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            random["cuda"] = torch.cuda.get_rng_state(self.device)
+        return {
+            "config": asdict(self.model.config),
+            "settings": {**asdict(self.settings), "betas": list(self.settings.betas)},
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "batches": self.batches.state_dict(),
+            "random": random,  # dropout draws from it
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where the state was taken. Config and settings must be those that it was taken with."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.batches.load_state_dict(state["batches"])
+        self.step = state["step"]
+        torch.set_rng_state(state["random"]["cpu"])
+        if self.device.type == "cuda" and "cuda" in state["random"]:
+            torch.cuda.set_rng_state(state["random"]["cuda"], self.device)
+
+
+def train(
+    run: Run,
+    folder: str | PathLike[str] | None = None,
+    *,
+    after_step: Callable[[LogRow], object] = lambda row: None,
+) -> list[LogRow]:
+    """Train until ``settings.steps`` steps are done.
+
+    Args:
+        run: the model, its data and its settings; it is changed, and may have begun before.
+        folder: where the log and the checkpoints go; unless given, nothing is written.
+        after_step: called after each step, to show progress. If it returns ``"stop"``, training ends there, with a
+            checkpoint.
+
+    Returns:
+        A row for each step that was taken.
+
+    Raises:
+        FloatingPointError: the loss or the gradient is no longer a number.
+        OSError: a checkpoint cannot be written; the one before it is whole.
+    """
+    settings, model, rows = run.settings, run.model, []
+    if folder is not None:
+        start_log(Path(folder), run)
+    while run.step < settings.steps:
+        started = time.perf_counter()
+        model.train()
+        for group in run.optimizer.param_groups:
+            group["lr"] = learning_rate(run.step, settings)
+        x, y = (part.to(run.device) for part in run.batches.next())
+        loss = backward(model, x, y, settings.micro_batches, settings.precision)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), settings.max_norm)
+        check_finite(loss, norm, run.step)
+        run.optimizer.step()
+        run.optimizer.zero_grad()
+        run.step += 1
+        seconds = time.perf_counter() - started
+
+        last = run.step == settings.steps
+        measured = None
+        if run.validation is not None and (last or run.step % settings.evaluate_every == 0):
+            measured = evaluate(model, run.validation, settings.batch_size, settings.context)
+        row = LogRow(
+            run.step, loss.item(), learning_rate(run.step - 1, settings), norm.item(), measured, seconds
+        )
+        rows.append(row)
+        stop = after_step(row) == "stop"
+        if folder is not None:
+            append_log(Path(folder), row)
+            if last or stop or run.step % settings.save_every == 0:
+                save_run(run, folder)
+        if stop:
+            break
+    model.eval()
+    return rows
+
+
+def learning_rate(step: int, settings: TrainingSettings) -> float:
+    """The learning rate of a step, counted from 0: a straight rise, then half a cosine down.
+
+    The first step's is not 0, which would waste it: it is 1 / (warmup + 1) of the largest. Radford et al. 2018,
+    section 4.1, warm up and follow a cosine to 0; Brown et al. 2020, appendix B, stop at a tenth, as the default here.
+    """
+    if step < settings.warmup:
+        return settings.learning_rate * (step + 1) / (settings.warmup + 1)
+    done = (step - settings.warmup) / max(1, settings.steps - 1 - settings.warmup)
+    share = settings.final_share + (1 - settings.final_share) * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+    return settings.learning_rate * share
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Matrices, which decay towards 0, and the rest, which does not: biases, and LayerNorm's gains.
+
+    GPT-2 small: 50 tensors with 124,318,464 parameters, and 98 with 121,344. A tied head is there once.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+
+
+def make_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.AdamW:
+    """AdamW (Loshchilov and Hutter 2019) over :func:`parameter_groups`, in PyTorch's fused form."""
+    if any(p.dtype in (torch.bfloat16, torch.float16) for p in model.parameters()):
+        warnings.warn(
+            "the weights are in half precision: a step smaller than a weight's last digit is rounded away, and the "
+            "weight never moves. Train in float32, with precision='amp' for speed",
+            stacklevel=2,
+        )
+    groups = parameter_groups(model, settings.weight_decay)
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, fused=True)
+
+
+def backward(
+    model: GPT,
+    x: Int[Tensor, "B T"],
+    y: Int[Tensor, "B T"],
+    micro_batches: int = 1,
+    precision: str = "fp32",
+) -> Float[Tensor, ""]:
+    """Add the gradient of the batch's mean loss to the parameters' gradients, and return that loss.
+
+    The batch goes through the model in parts. Each part's mean counts by its share of the targets, so that any
+    number of parts gives the same gradient: a mean of means would not, where parts have unequally many targets.
+
+    Raises:
+        ValueError: no position has a target.
+    """
+    total = (y != IGNORE).sum()
+    if not total:
+        raise ValueError(f"every one of the {y.numel()} targets is {IGNORE}: nothing is left to learn from")
+    sum_of_parts = torch.zeros((), device=x.device)
+    for inputs, targets in zip(x.chunk(micro_batches), y.chunk(micro_batches), strict=True):
+        share = (targets != IGNORE).sum() / total
+        if share > 0:
+            loss = share * training_loss(model, inputs, targets, precision)
+            loss.backward()
+            sum_of_parts += loss.detach()
+    return sum_of_parts
+
+
+def training_loss(
+    model: GPT, x: Int[Tensor, "B T"], y: Int[Tensor, "B T"], precision: str
+) -> Float[Tensor, ""]:
+    """``token_loss(model(x), y)``, by the form that is fast in this precision."""
+    if precision == "fp32":
+        return fused_token_loss(model.hidden(x), model.lm_head.weight.T, y, IGNORE)
+    with torch.autocast(x.device.type, dtype=torch.bfloat16):
+        return token_loss(model(x), y, IGNORE)
+
+
+@torch.no_grad()
+def evaluate(model: GPT, tokens: Tokens, batch_size: int, context: int) -> float:
+    """The mean loss over a row of tokens, in nats per token, without a trace on training.
+
+    Every window counts once and by its number of tokens. Dropout is off; no random number is drawn; the model
+    is afterwards in the mode that it was in.
+    """
+    device = model.wte.weight.device
+    total, count = 0.0, 0
+    with evaluating(model):
+        for x, y in windows_in_order(tokens, batch_size, context):
+            loss = fused_token_loss(model.hidden(x.to(device)), model.lm_head.weight.T, y.to(device))
+            total, count = total + loss.item() * y.numel(), count + y.numel()
+    return total / count
+
+
+def check_finite(loss: Tensor, norm: Tensor, step: int) -> None:
+    """Stop before a step that would spoil every weight."""
+    if not (loss.isfinite() and norm.isfinite()):
+        raise FloatingPointError(
+            f"in step {step + 1} the loss is {loss.item():.4g} and the gradient's norm {norm.item():.4g}: training "
+            f"has diverged. The weights are those of step {step}; try a lower learning rate, or a longer warm-up"
+        )
+
+
+def save_run(run: Run, folder: str | PathLike[str]) -> None:
+    """Write a checkpoint: all that a run needs to go on, and the weights as a model of their own beside it.
+
+    ``state.pt`` is one file, replaced at once or not at all.
+
+    Raises:
+        OSError: it could not be written. The checkpoint before it is whole.
+    """
+    folder = Path(folder)
+    try:
+        with replacing(folder / STATE) as temporary, temporary.open("wb") as file:
+            torch.save(run.state_dict(), file)
+        save_checkpoint(run.model, folder)
+    except (OSError, RuntimeError) as err:
+        raise OSError(
+            f"the checkpoint of step {run.step} could not be written to {folder}: {err}. The last complete one is "
+            f"still there. Make room, then resume"
+        ) from err
+
+
+def load_state(folder: str | PathLike[str]) -> dict[str, Any]:
+    """What :func:`save_run` wrote: plain containers and tensors; nothing in the file is executed.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint in the folder.
+        ValueError: it is damaged.
+    """
+    file = Path(folder) / STATE
+    if not file.exists():
+        raise FileNotFoundError(f"{folder} holds no run: there is no {STATE}")
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as err:  # torch raises a different type for each way to be damaged
+        raise ValueError(f"{file} is damaged or no checkpoint of a run: {err}") from err
+
+
+def resume(
+    folder: str | PathLike[str],
+    tokens: Tokens,
+    validation: Tokens | None = None,
+    device: torch.device | str = "cpu",
+) -> Run:
+    """The run that was saved in a folder, ready to go on, with the same tokens.
+
+    On the machine it was saved on, it goes on as if it had never stopped: the same losses, bit for bit.
+    """
+    state = load_state(folder)
+    try:
+        settings = {**state["settings"], "betas": tuple(state["settings"]["betas"])}
+        model = GPT(GPTConfig(**state["config"])).to(device)
+        run = Run(model, TrainingSettings(**settings), tokens, validation)
+        run.load_state_dict(state)
+    except KeyError as err:
+        raise ValueError(f"{folder}/{STATE} has no entry {err}: it is no checkpoint of a run") from err
+    return run
+
+
+def start_log(folder: Path, run: Run) -> None:
+    """Begin the log, or cut off what was written after the checkpoint from which the run goes on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder)
+    kept = [row for row in read_log(folder) if row.step <= run.step] if run.step else []
+    with replacing(folder / LOG) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(LogRow.__dataclass_fields__)
+        writer.writerows(_cells(row) for row in kept)
+    if not run.step:
+        save_run(run, folder)  # from the first step on there is something to go back to
+
+
+def append_log(folder: Path, row: LogRow) -> None:
+    """Add a line. Numbers are written with all their digits."""
+    with (folder / LOG).open("a", newline="") as file:
+        csv.writer(file).writerow(_cells(row))
+
+
+def read_log(folder: str | PathLike[str]) -> list[LogRow]:
+    """The rows of a run's log; a last line that was cut off is left out."""
+    with (Path(folder) / LOG).open(newline="") as file:
+        lines = file.read().splitlines(keepends=True)[1:]
+    return [_row(line) for line in lines if line.endswith("\n")]
+
+
+def _cells(row: LogRow) -> Iterator[object]:
+    for value in asdict(row).values():
+        yield "" if value is None else value
+
+
+def _row(line: str) -> LogRow:
+    step, loss, rate, norm, validation, seconds = next(csv.reader([line]))
+    return LogRow(
+        int(step),
+        float(loss),
+        float(rate),
+        float(norm),
+        float(validation) if validation else None,
+        float(seconds),
+    )
