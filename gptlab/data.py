@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 from torch import Tensor
 
 from gptlab.files import replacing
 from gptlab.tokenizer import END_OF_TEXT, get_tokenizer
 
-Tokens = Int[np.ndarray, " n"]  # a row of token ids, uint16 where it was read from a file
+Tokens = Integer[np.ndarray, " _"]  # a row of token ids, uint16 where it was read from a file
 
 
 def shakespeare(part: Literal["train", "validation"]) -> str:

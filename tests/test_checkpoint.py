@@ -334,7 +334,8 @@ def test_from_pretrained_takes_a_path(tmp_path, model):
 
 def test_from_pretrained_names_what_it_knows():
     with pytest.raises(
-        ValueError, match="'gpt3' is none of gpt2, gpt2-medium, gpt2-large, gpt2-xl, and no path that exists"
+        ValueError,
+        match="'gpt3' is none of shakespeare, gpt2, gpt2-medium, gpt2-large, gpt2-xl, and no path that exists",
     ):
         from_pretrained("gpt3")
 
