@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 from gptlab.config import GPTConfig
 from gptlab.ledger import Ledger
 from gptlab.plots.attention import WEIGHTS, hatch_future
-from gptlab.plots.shapes import RADIUS, Point, arrow, box, canvas, cards, fork, funnel, plus
+from gptlab.plots.drawing import RADIUS, Point, arrow, box, canvas, cards, fork, funnel, plus
 from gptlab.plots.style import BLUE, INK
 
 # The model.

@@ -104,8 +104,9 @@ def hatch_future(ax: Axes, xs: np.ndarray, ys: np.ndarray) -> None:
         first = S - T + i + 1
         if first < S:
             corner, size = (xs[first], ys[i]), (xs[-1] - xs[first], ys[i + 1] - ys[i])
-            style = {"facecolor": "#EDEDED", "edgecolor": "#8A8A8A", "hatch": "////", "linewidth": 0}
-            ax.add_patch(Rectangle(corner, *size, **style))
+            ax.add_patch(
+                Rectangle(corner, *size, facecolor="#EDEDED", edgecolor="#8A8A8A", hatch="////", linewidth=0)
+            )
 
 
 def _check(values: np.ndarray, tokens: Sequence[str], causal: bool) -> None:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Polygon, Rectangle
 
 from gptlab.config import GPTConfig
-from gptlab.plots.shapes import canvas
+from gptlab.plots.drawing import canvas
 from gptlab.plots.style import BLUE, INK, PALE
 
 MODEL = (

@@ -28,7 +28,7 @@ def box(
     text: str = "",
     *,
     weights: bool = True,
-    size: float | None = None,
+    size: int | None = None,
 ) -> None:
     """Draw a box around its centre: tinted where the step has weights, white where it has none."""
     x, y = centre
