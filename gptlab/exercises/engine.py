@@ -230,8 +230,10 @@ def _example(exercise: Exercise, case: tuple[Any, ...], answer: Outcome, expecte
 
 
 def _is_stub(attempt: Any) -> bool:
-    """Whether a function's body is nothing but ``...``, ``pass`` or a docstring."""
-    code = getattr(inspect.unwrap(attempt), "__code__", None) if not inspect.isclass(attempt) else None
+    """Whether a function's body, for a class that of ``forward``, is nothing but ``...``, ``pass`` or a docstring."""
+    if inspect.isclass(attempt):
+        attempt = vars(attempt).get("forward")
+    code = getattr(inspect.unwrap(attempt), "__code__", None)
     if code is None:
         return False
     idle = {"RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST", "POP_TOP", "CACHE"}
@@ -241,12 +243,19 @@ def _is_stub(attempt: Any) -> bool:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Put back what an attempt may have changed: the random generators, gradients on or off, the default type."""
+    """Put back what an attempt may have changed: the random generators, gradients on or off, the default type.
+
+    The generators start alike, so that an attempt that draws from them gets the same report again.
+    """
     python_state = random.getstate()
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     numpy_state = numpy.random.get_state() if numpy else None
     if torch:
         torch_state, grad, dtype = torch.get_rng_state(), torch.is_grad_enabled(), torch.get_default_dtype()
+        torch.random.default_generator.manual_seed(0)
+    if numpy:
+        numpy.random.seed(0)
+    random.seed(0)
     try:
         yield
     finally:
