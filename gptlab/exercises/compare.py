@@ -146,6 +146,11 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_named(value: Any) -> bool:
+    """Whether ``value`` is a dict of things with names, such as a state dict: too much to be shown whole."""
+    return isinstance(value, dict) and any(isinstance(key, str) for key in value)
+
+
 def a_kind(value: Any) -> str:
     """The type of a value in words."""
     if value is None:

@@ -226,7 +226,7 @@ def _call(exercise: Exercise | NumericExercise, case: tuple[Any, ...]) -> str:
 def _example(exercise: Exercise, case: tuple[Any, ...], answer: Outcome, expected: Outcome) -> str:
     if answer.error is not None:
         got = f"raises {type(answer.error).__name__}"
-    elif compare.is_tensor(expected.value):
+    elif compare.is_tensor(expected.value) or compare.is_named(expected.value):
         fact = compare.complaint(answer.value, expected.value)
         got = fact or compare.difference(answer.value, expected.value)
         return f"{_call(exercise, case)}: {got}"

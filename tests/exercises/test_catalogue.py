@@ -89,7 +89,8 @@ def test_pairs_of_mistakes_are_named_and_never_by_a_single_one(exercise):
     cases = make_cases(exercise)
     singles = {m.id: outcomes(exercise, frozenset({m.id}), None) for m in exercise.mistakes}
     right = outcomes(exercise, frozenset(), None)
-    for first, second in combinations(exercise.mistakes, 2):
+    pairs = list(combinations(exercise.mistakes, 2))
+    for first, second in random.Random(0).sample(pairs, min(30, len(pairs))):
         both = outcomes(exercise, frozenset({first.id, second.id}), None)
         same_as = [
             name
