@@ -17,11 +17,11 @@ def build(attempt: Any, name: str, *arguments: Any) -> Any:
     import torch
 
     if not inspect.isclass(attempt):
-        raise Misbuilt("not-a-class", f"{name} should be a class, not an object of it: pass the class itself.")
+        raise Misbuilt(
+            "not-a-class", f"{name} should be a class, not an object of it: pass the class itself."
+        )
     make: Any = attempt
     module = make(*arguments)
     if not isinstance(module, torch.nn.Module):
-        raise Misbuilt(
-            "not-a-module", f"the class does not inherit from nn.Module: class {name}(nn.Module)."
-        )
+        raise Misbuilt("not-a-module", f"the class does not inherit from nn.Module: class {name}(nn.Module).")
     return module

@@ -50,8 +50,8 @@ def gradient_reaches(*names: str) -> Callable[..., Diagnosis | None]:
     def probe(function: Callable[..., Any], case: tuple[Any, ...]) -> Diagnosis | None:
         wanted: dict[str, Any] = {}
         for argument, name in zip(case, names, strict=True):
-            if isinstance(argument, dict):
-                wanted.update({f"{name}[{key!r}]": tensor for key, tensor in argument.items()})
+            if name and isinstance(argument, dict):
+                wanted |= {f"{name}[{key!r}]": tensor for key, tensor in argument.items()}
             elif name:
                 wanted[name] = argument
         for tensor in wanted.values():

@@ -10,7 +10,7 @@ from gptlab.exercises.exercise import NOTHING_WRONG, Exercise, Mistake
 from gptlab.exercises.probes import gradient_reaches
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Generator, Tensor
 
 
 def reference(
@@ -60,7 +60,7 @@ def cases(rng: random.Random) -> list[tuple[Tensor, dict[str, Tensor], int]]:
     return [case(2, 5, 3, 4), case(1, 1, 2, 3), case(3, 4, 2, 5), case(2, 3, 4, 2)]
 
 
-def random_weights(C: int, generator: torch.Generator) -> dict[str, Tensor]:  # noqa: F821
+def random_weights(C: int, generator: Generator) -> dict[str, Tensor]:
     """The block's twelve tensors under the checkpoint's names, in nn.Linear's layout."""
     import torch
 

@@ -7,7 +7,6 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from gptlab.config import GPTConfig
-from gptlab.exercises import compare
 from gptlab.exercises.exercise import NOTHING_WRONG, Exercise, Mistake
 from gptlab.ledger import Ledger
 
@@ -31,7 +30,8 @@ def scales(L: int) -> dict[str, float]:
 
 def reference(config: GPTConfig, on: frozenset[str] = NOTHING_WRONG) -> dict[str, float]:
     """For each parameter its spread, or if all its values are one, that value."""
-    residual = next(scale for name, scale in reversed(scales(config.n_layer).items()) if name in {"right", *on})
+    known = scales(config.n_layer)
+    residual = next((known[name] for name in known if name in on), known["right"])
 
     def size(name: str) -> float:
         if name.endswith("bias"):

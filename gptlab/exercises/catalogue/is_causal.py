@@ -29,18 +29,7 @@ class Mixer:
     own: bool = True
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._weights(x.shape[1]).to(x.dtype) @ x
-
-    @cache  # noqa: B019: there are a dozen of them
-    def _weights(self, n: int) -> Tensor:
-        import torch
-
-        def weight(i: int, j: int) -> float:
-            if j > i:
-                return self.amount * ((i, j) in self.leaks)
-            return 1 / (1 + i + j) * (self.own if i == j else self.past)
-
-        return torch.tensor([[weight(i, j) for j in range(n)] for i in range(n)])
+        return _weights(self, x.shape[1]).to(x.dtype) @ x
 
     def __repr__(self) -> str:
         if not self.leaks:
@@ -48,6 +37,18 @@ class Mixer:
         if len(self.leaks) > 1:
             return f"f that reads all later inputs × {self.amount:g}"
         return f"f with output {self.leaks[0][0]} + {self.amount:g} · input {self.leaks[0][1]}"
+
+
+@cache
+def _weights(f: Mixer, n: int) -> Tensor:
+    import torch
+
+    def weight(i: int, j: int) -> float:
+        if j > i:
+            return f.amount * ((i, j) in f.leaks)
+        return 1 / (1 + i + j) * (f.own if i == j else f.past)
+
+    return torch.tensor([[weight(i, j) for j in range(n)] for i in range(n)])
 
 
 def reference(f: Callable[[Tensor], Tensor], on: frozenset[str] = NOTHING_WRONG) -> bool:
@@ -61,11 +62,8 @@ def reference(f: Callable[[Tensor], Tensor], on: frozenset[str] = NOTHING_WRONG)
         changed = x.clone()
         if "always" not in on:
             changed[:, t:] += 1
-        difference = (f(changed) - before).abs()
-        if "later" in on:
-            difference = difference[:, t:]
-        else:
-            difference = difference[:, : t + 1 if "counts-itself" in on else t]
+        compared = slice(t, None) if "later" in on else slice(t + 1 if "counts-itself" in on else t)
+        difference = (f(changed) - before)[:, compared].abs()
         unchanged = unchanged and bool(difference.max() < tolerance)
     return not unchanged if "inverted" in on else unchanged
 

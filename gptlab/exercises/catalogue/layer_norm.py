@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def reference(
     x: Tensor, gain: Tensor, bias: Tensor, eps: float, on: frozenset[str] = NOTHING_WRONG
 ) -> Tensor:
-    dims = (-1,)
+    dims: tuple[int, ...] = (-1,)
     if "over-positions" in on:
         dims = (1,)
     if "over-text" in on:

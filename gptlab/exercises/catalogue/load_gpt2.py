@@ -89,7 +89,9 @@ def cases(rng: random.Random) -> list[tuple[GPTConfig, dict[str, Tensor]]]:
 
     generator = torch.Generator().manual_seed(rng.randrange(2**31))
 
-    def case(V: int, P: int, L: int, H: int, D: int, masks: bool = True) -> tuple[GPTConfig, dict[str, Tensor]]:
+    def case(
+        V: int, P: int, L: int, H: int, D: int, masks: bool = True
+    ) -> tuple[GPTConfig, dict[str, Tensor]]:
         config = GPTConfig(vocab_size=V, n_positions=P, n_layer=L, n_head=H, n_embd=H * D)
         state = {
             name: tensor.T.contiguous() if STORED_TRANSPOSED.fullmatch(name) else tensor

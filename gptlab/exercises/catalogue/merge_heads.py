@@ -56,8 +56,12 @@ EXERCISE = Exercise(
             "interleaved",
             "the heads' features alternate. They should lie side by side: all of head 0, then all of head 1.",
         ),
-        Mistake("averaged", "the heads are averaged. They lie side by side, nothing is lost: C = H · D features."),
-        Mistake("summed", "the heads are summed. They lie side by side, nothing is lost: C = H · D features."),
+        Mistake(
+            "averaged", "the heads are averaged. They lie side by side, nothing is lost: C = H · D features."
+        ),
+        Mistake(
+            "summed", "the heads are summed. They lie side by side, nothing is lost: C = H · D features."
+        ),
     ),
     cases=cases,
     probes=(gradient_reaches("x"),),

@@ -10,7 +10,7 @@ from gptlab.exercises.exercise import NOTHING_WRONG, Exercise, Mistake
 from gptlab.exercises.probes import gradient_reaches
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Generator, Tensor
 
 
 def reference(x: Tensor, weights: dict[str, Tensor], on: frozenset[str] = NOTHING_WRONG) -> Tensor:
@@ -38,7 +38,7 @@ def cases(rng: random.Random) -> list[tuple[Tensor, dict[str, Tensor]]]:
     return [case(2, 3, 5), case(1, 1, 4), case(3, 2, 7), case(2, 5, 6)]
 
 
-def random_weights(C: int, generator: torch.Generator) -> dict[str, Tensor]:  # noqa: F821
+def random_weights(C: int, generator: Generator) -> dict[str, Tensor]:
     """The sublayer's four tensors, in nn.Linear's layout."""
     import torch
 

@@ -20,7 +20,9 @@ EXERCISE = NumericExercise(
     minutes=5,
     answer=parse(_TOTAL),
     wrong=(
-        WrongNumber(parse(8 * _C * _C), "those are the weights, 8C². The biases are missing, 4C + C of them."),
+        WrongNumber(
+            parse(8 * _C * _C), "those are the weights, 8C². The biases are missing, 4C + C of them."
+        ),
         WrongNumber(
             parse(4 * _C * _C + 4 * _C),
             "that is the first matrix with its bias alone: c_proj, back from 4C to C, is missing. It is also the size "

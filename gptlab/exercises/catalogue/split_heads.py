@@ -68,7 +68,9 @@ EXERCISE = Exercise(
             "H and D are exchanged: there are D heads with H features each. The last dimension is (n_head, D), in "
             "this order.",
         ),
-        Mistake("features-first", "the last two dimensions are exchanged: the result should be (B, H, T, D)."),
+        Mistake(
+            "features-first", "the last two dimensions are exchanged: the result should be (B, H, T, D)."
+        ),
     ),
     cases=cases,
     probes=(gradient_reaches("x", ""),),
@@ -85,9 +87,7 @@ def split_heads(x, n_head):
 """,
     also_correct=(
         "from gptlab.attention import split_heads\n",
-        "import torch\n"
-        "def split_heads(x, n_head):\n"
-        "    return torch.stack(x.chunk(n_head, dim=-1), dim=1)\n",
+        "import torch\ndef split_heads(x, n_head):\n    return torch.stack(x.chunk(n_head, dim=-1), dim=1)\n",
         "import torch\n"
         "def split_heads(x, n_head):\n"
         "    D = x.shape[-1] // n_head\n"
