@@ -329,6 +329,15 @@ def test_a_folder_without_a_run_says_so(tmp_path):
         resume(tmp_path, TOKENS)
 
 
+def test_other_tokens_than_the_run_began_with_are_refused(tmp_path):
+    train(small_run(), tmp_path)
+    other = TOKENS.copy()
+    other[17] ^= 1
+    for tokens in (other, TOKENS[:-1]):
+        with pytest.raises(ValueError, match="the run began with other tokens"):
+            resume(tmp_path, tokens)
+
+
 def test_a_line_of_the_log_that_was_cut_off_is_left_out(tmp_path):
     train(small_run(), tmp_path)
     log = tmp_path / "log.csv"
