@@ -10,6 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from gptlab.exercises.engine import examine
@@ -24,8 +25,6 @@ def attempts(exercise: Exercise | NumericExercise) -> list[tuple[Any, str | None
     right: list[tuple[Any, str | None]] = [
         (define(source, exercise.name), None) for source in (exercise.solution, *exercise.also_correct)
     ]
-    if exercise.adapt:  # a class: its mistakes are those of the function that it wraps
-        return right
     return [*right, *((with_mistake(exercise, mistake.id), mistake.id) for mistake in exercise.mistakes)]
 
 
@@ -39,12 +38,17 @@ def with_mistake(exercise: Exercise, mistake: str) -> Callable[..., Any]:
     return lambda *case: exercise.reference(*case, on=frozenset({mistake}))
 
 
+def without_adapt(exercise: Exercise | NumericExercise) -> Exercise | NumericExercise:
+    """The exercise as one on functions: a mistake is a switch of the reference, and that is never a class."""
+    return replace(exercise, adapt=None) if isinstance(exercise, Exercise) else exercise
+
+
 def main() -> int:
     seconds, false = [], 0
     for exercise in everything():
         for attempt, mistake in attempts(exercise):
             start = time.perf_counter()
-            report = examine(exercise, attempt)
+            report = examine(without_adapt(exercise) if mistake else exercise, attempt)
             seconds.append(time.perf_counter() - start)
             false += not is_true(report, mistake)
     mistakes = sum(len(e.wrong if isinstance(e, NumericExercise) else e.mistakes) for e in everything())

@@ -32,13 +32,23 @@ def as_expected_kind(value: Any, expected: Any) -> Any:
     if isinstance(expected, list) and isinstance(value, tuple):
         return list(value)
     if isinstance(expected, dict) and isinstance(value, dict):
-        return dict(value)  # a Counter or a defaultdict is fine
+        # A Counter or a defaultdict is fine.
+        return {key: as_expected_kind(item, expected.get(key, item)) for key, item in value.items()}
     return value
 
 
 def same(value: Any, expected: Any) -> bool:
-    """Whether two answers agree: exactly, or for floating-point tensors within the tolerance."""
+    """Whether two answers agree: exactly, or for floating-point tensors within the tolerance.
+
+    An infinite value or NaN agrees with one of its kind, so that a mistake that makes NaN is recognised.
+    """
     value = as_expected_kind(value, expected)
+    if isinstance(expected, dict):
+        return (
+            isinstance(value, dict)
+            and value.keys() == expected.keys()
+            and all(same(value[key], expected[key]) for key in expected)
+        )
     if not is_tensor(expected):
         return type(value) is type(expected) and bool(value == expected)
     if not is_tensor(value) or value.shape != expected.shape:
@@ -48,10 +58,10 @@ def same(value: Any, expected: Any) -> bool:
     if not expected.is_floating_point():
         return bool((value == expected).all())
     value, expected = value.double(), expected.detach().double()
-    if not bool(value.isfinite().all()):
-        return False
-    largest = float(expected.abs().max()) if expected.numel() else 0.0
-    return bool((value - expected).abs().le(TOLERANCE * max(largest, 1e-30)).all())
+    finite = expected[expected.isfinite()].abs()
+    largest = float(finite.max()) if finite.numel() else 0.0
+    atol = TOLERANCE * max(largest, 1e-30)
+    return bool(value.isclose(expected, rtol=0, atol=atol, equal_nan=True).all())
 
 
 def complaint(value: Any, expected: Any) -> str | None:
@@ -121,7 +131,10 @@ def _dict_difference(value: dict[Any, Any], expected: dict[Any, Any]) -> str:
     for key in expected:
         if key not in value:
             return f"{short(key)} is missing, expected {short(key)}: {short(expected[key])}"
-        if value[key] != expected[key]:
+        if not same(value[key], expected[key]):
+            if is_tensor(expected[key]):
+                fact = complaint(value[key], expected[key]) or difference(value[key], expected[key])
+                return f"{short(key)}: {fact}"
             return f"{short(key)} has {short(value[key])}, expected {short(expected[key])}"
     extra = next(key for key in value if key not in expected)
     return f"{short(extra)} should not be there"
@@ -133,6 +146,11 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def is_named(value: Any) -> bool:
+    """Whether ``value`` is a dict of things with names, such as a state dict: too much to be shown whole."""
+    return isinstance(value, dict) and any(isinstance(key, str) for key in value)
+
+
 def a_kind(value: Any) -> str:
     """The type of a value in words."""
     if value is None:
@@ -142,11 +160,13 @@ def a_kind(value: Any) -> str:
 
 
 def short(value: Any, limit: int = 60) -> str:
-    """A value on one line: numbers and texts as they are, a tensor by its shape."""
+    """A value on one line: numbers and texts as they are, a tensor by its shape, a dict of tensors by their number."""
     if is_tensor(value):
         if value.numel() <= 8:
             return f"tensor({value.tolist()})"
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    if isinstance(value, dict) and any(map(is_tensor, value.values())):
+        return f"{len(value)} tensors"
     text = f"{value:.6g}" if isinstance(value, float) and math.isfinite(value) else repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 

@@ -1,4 +1,4 @@
-"""What right values do not show: changed inputs, chance, gradients that go nowhere."""
+"""What right values do not show: changed inputs, chance, gradients that go nowhere, numbers too large."""
 
 from __future__ import annotations
 
@@ -42,12 +42,20 @@ def gives_the_same_twice(function: Callable[..., Any], case: tuple[Any, ...]) ->
 
 
 def gradient_reaches(*names: str) -> Callable[..., Diagnosis | None]:
-    """[G] A gradient of the output reaches these arguments, named in the order of the case, ``""`` for others."""
+    """[G] A gradient of the output reaches these arguments, named in the order of the case, ``""`` for others.
+
+    Of an argument that is a dict of tensors, it reaches each.
+    """
 
     def probe(function: Callable[..., Any], case: tuple[Any, ...]) -> Diagnosis | None:
+        wanted: dict[str, Any] = {}
         for argument, name in zip(case, names, strict=True):
-            if name:
-                argument.requires_grad_()
+            if name and isinstance(argument, dict):
+                wanted |= {f"{name}[{key!r}]": tensor for key, tensor in argument.items()}
+            elif name:
+                wanted[name] = argument
+        for tensor in wanted.values():
+            tensor.requires_grad_()
         evidence = ""
         try:
             output = compare.first_tensor(function(*case))
@@ -55,8 +63,8 @@ def gradient_reaches(*names: str) -> Callable[..., Diagnosis | None]:
                 output.double().square().sum().backward()
         except RuntimeError as error:  # NumPy, for example, refuses a tensor that records gradients
             evidence = str(error)
-        for argument, name in zip(case, names, strict=True):
-            if name and (argument.grad is None or not argument.grad.any()):
+        for name, tensor in wanted.items():
+            if tensor.grad is None or not tensor.grad.any():
                 return Diagnosis(
                     "no-gradient",
                     f"the values are right, but no gradient reaches {name}, so it could never learn. Look for "
@@ -66,3 +74,23 @@ def gradient_reaches(*names: str) -> Callable[..., Diagnosis | None]:
         return None
 
     return probe
+
+
+def holds_in_float16(function: Callable[..., Any], case: tuple[Any, ...]) -> Diagnosis | None:
+    """[D] In float16, whose largest number is 65,504, nothing overflows."""
+    try:
+        output = compare.first_tensor(function(*(argument.half() for argument in case)))
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        evidence = f"RuntimeError: {error}"
+    else:
+        if not compare.is_tensor(output) or output.isfinite().all():
+            return None
+        evidence = f"{int((~output.isfinite()).sum())} of {output.numel()} values are NaN or infinite"
+    return Diagnosis(
+        "overflows",
+        "the values are right in float32, but not in float16, whose largest number is 65,504: a fill such as -1e9 "
+        "has no place there. Minus infinity exists in every floating-point type: float('-inf').",
+        evidence,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -44,26 +45,15 @@ def outcomes(exercise: Exercise, on: frozenset[str], seed: int | None) -> list[O
     return [run(lambda *case: exercise.reference(*case, on=on), case) for case in make_cases(exercise, seed)]
 
 
-def as_attempt(exercise: Exercise, function: Any) -> Any:
-    """The reference as a learner's attempt; for a class, one that computes with that function."""
-    if exercise.adapt is None:
-        return function
-
-    class Attempt(torch.nn.Module):
-        def __init__(self, V: int, P: int, C: int) -> None:
-            super().__init__()
-            self.wte, self.wpe = torch.nn.Embedding(V, C), torch.nn.Embedding(P, C)
-
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            return function(tokens, self.wte.weight, self.wpe.weight)
-
-    return Attempt
+def on_functions(exercise: Exercise) -> Exercise:
+    """The exercise without what makes a function of a learner's class, say: its reference is one already."""
+    return replace(exercise, adapt=None, probes=()) if exercise.adapt else exercise
 
 
 @each_function
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_reference_passes(exercise, seed):
-    report = examine(exercise, as_attempt(exercise, exercise.reference), seed)
+    report = examine(on_functions(exercise), exercise.reference, seed)
     assert report.status == "passed", report
 
 
@@ -73,7 +63,7 @@ def test_every_mistake_is_visible_and_named(exercise, mistake, seed):
     def mistaken(*case):
         return exercise.reference(*case, on=frozenset({mistake.id}))
 
-    report = examine(exercise, as_attempt(exercise, mistaken), seed)
+    report = examine(on_functions(exercise), mistaken, seed)
     assert report.status == "incorrect", report
     assert report.diagnosis, report
     assert report.diagnosis.id == mistake.id, report
@@ -99,7 +89,8 @@ def test_pairs_of_mistakes_are_named_and_never_by_a_single_one(exercise):
     cases = make_cases(exercise)
     singles = {m.id: outcomes(exercise, frozenset({m.id}), None) for m in exercise.mistakes}
     right = outcomes(exercise, frozenset(), None)
-    for first, second in combinations(exercise.mistakes, 2):
+    pairs = list(combinations(exercise.mistakes, 2))
+    for first, second in random.Random(0).sample(pairs, min(30, len(pairs))):
         both = outcomes(exercise, frozenset({first.id, second.id}), None)
         same_as = [
             name
@@ -112,7 +103,7 @@ def test_pairs_of_mistakes_are_named_and_never_by_a_single_one(exercise):
         def mistaken(*case, on=frozenset({first.id, second.id})):
             return exercise.reference(*case, on=on)
 
-        report = examine(exercise, as_attempt(exercise, mistaken))
+        report = examine(on_functions(exercise), mistaken)
         names = {report.diagnosis.id, *report.diagnosis.also_possible} if report.diagnosis else set()
         assert f"{first.id}+{second.id}" in names, report
     assert cases
@@ -157,6 +148,8 @@ def scrambled(value: Any, rng: random.Random) -> Any:
         return {
             (rng.randrange(1000), rng.randrange(1000)): rng.randrange(1, 9) for _ in range(len(value) + 1)
         }
+    if isinstance(value, bool):
+        return rng.random() < 0.5
     return "".join(rng.choices("abcdefgh", k=len(value) + 1))
 
 
@@ -168,7 +161,7 @@ def test_random_answers_match_no_mistake(exercise, seed):
     def nonsense(*case):
         return scrambled(exercise.reference(*case), rng)
 
-    report = examine(exercise, as_attempt(exercise, nonsense))
+    report = examine(on_functions(exercise), nonsense)
     assert report.status in ("incorrect", "error")
     assert report.diagnosis is None, report
 
@@ -190,7 +183,7 @@ def test_reports_name_no_tensor_at_length(exercise):
         def mistaken(*case, on=frozenset({mistake.id})):
             return exercise.reference(*case, on=on)
 
-        report = examine(exercise, as_attempt(exercise, mistaken))
+        report = examine(on_functions(exercise), mistaken)
         assert all(len(line) <= 80 for line in str(report).splitlines())
         assert len(str(report)) < 1200
 
@@ -218,5 +211,5 @@ def test_no_false_claims():
     ]
     assert sum(report.diagnosis is not None for report in claims) == 0
     recognised = sum(len(e.mistakes) for e in FUNCTIONS) + sum(len(e.wrong) for e in NUMBERS)
-    assert len(ALL) >= 8
-    assert recognised >= 40
+    assert len(ALL) >= 24
+    assert recognised >= 150

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 from typing import TYPE_CHECKING, Any
 
 from gptlab.exercises.catalogue import input_tensor
 from gptlab.exercises.exercise import Diagnosis, Exercise, Misbuilt
+from gptlab.exercises.modules import build
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,19 +28,7 @@ class AsFunction:
 
 
 def _build(attempt: Any, V: int, P: int, C: int) -> Any:
-    import torch
-
-    if not inspect.isclass(attempt):
-        raise Misbuilt(
-            "not-a-class", "InputEmbedding should be a class, not an object of it: pass the class itself."
-        )
-    make: Any = attempt
-    module = make(V, P, C)
-    if not isinstance(module, torch.nn.Module):
-        raise Misbuilt(
-            "not-a-module", "the class does not inherit from nn.Module: class InputEmbedding(nn.Module)."
-        )
-    return module
+    return build(attempt, "InputEmbedding", V, P, C)
 
 
 def _parameter(module: Any, name: str, shape: Any) -> Any:
