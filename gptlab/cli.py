@@ -106,7 +106,9 @@ def train(
     dropout: Annotated[float, typer.Option(help="on the input and on what sublayers add")] = 0.1,
     precision: Annotated[str, typer.Option(help="fp32, or amp for matrix products in bfloat16")] = "fp32",
     seed: Annotated[int, typer.Option(help="of the weights, the batches and dropout")] = 0,
-    evaluate_every: Annotated[int, typer.Option(help="steps from one measurement on held-out text to the next")] = 400,
+    evaluate_every: Annotated[
+        int, typer.Option(help="steps from one measurement on held-out text to the next")
+    ] = 400,
     save_every: Annotated[int, typer.Option(help="steps from one checkpoint to the next")] = 100,
 ) -> None:
     """Train a small GPT with GPT-2's vocabulary: on Shakespeare, which ships with the package, or on --text.

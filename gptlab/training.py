@@ -379,12 +379,20 @@ def resume(
         run.load_state_dict(state)
     except KeyError as err:
         raise ValueError(f"{folder}/{STATE} has no entry {err}: it is no checkpoint of a run") from err
+    except TypeError as err:
+        raise ValueError(f"{folder}/{STATE} is from another version of gptlab: {err}") from err
     return run
 
 
 def start_log(folder: Path, run: Run) -> None:
-    """Begin the log, or cut off what was written after the checkpoint from which the run goes on."""
+    """Begin the log, or cut off what was written after the checkpoint from which the run goes on.
+
+    Raises:
+        ValueError: the run is new, but the folder holds one that has begun.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    if not run.step and (folder / STATE).exists() and load_state(folder)["step"]:
+        raise ValueError(f"{folder} holds a run that has begun: resume it, or choose another folder")
     remove_leftovers(folder)
     kept = [row for row in read_log(folder) if row.step <= run.step] if run.step else []
     with replacing(folder / LOG) as temporary, temporary.open("w", newline="") as file:
@@ -402,10 +410,17 @@ def append_log(folder: Path, row: LogRow) -> None:
 
 
 def read_log(folder: str | PathLike[str]) -> list[LogRow]:
-    """The rows of a run's log; a last line that was cut off is left out."""
+    """The rows of a run's log; a last line that was cut off is left out.
+
+    Raises:
+        ValueError: a line is no row of a log.
+    """
     with (Path(folder) / LOG).open(newline="") as file:
         lines = file.read().splitlines(keepends=True)[1:]
-    return [_row(line) for line in lines if line.endswith("\n")]
+    try:
+        return [_row(line) for line in lines if line.endswith("\n")]
+    except ValueError as err:
+        raise ValueError(f"{folder}/{LOG} is damaged: {err}") from err
 
 
 def _cells(row: LogRow) -> Iterator[object]:
