@@ -29,10 +29,11 @@ import torch
 from torch import Tensor
 
 from gptlab.attention import CausalSelfAttention
-from gptlab.checkpoint import load_checkpoint, save_checkpoint
-from gptlab.config import PRESETS, GPTConfig
+from gptlab.checkpoint import SHIPPED, load_checkpoint, save_checkpoint
+from gptlab.config import PRESETS, GPTConfig, read_config
 from gptlab.generation import generate
 from gptlab.model import GPT
+from gptlab.training import training_loss
 from gptlab.unembedding import token_loss
 
 THREADS = 2
@@ -43,6 +44,8 @@ PROMPT_TOKENS, NEW_TOKENS = 32, 64
 TOLERANCE = 1e-5  # of the largest logit, and of the loss
 
 CONFIG = PRESETS["gpt2"]  # with its dropout of 0.1, which acts in training steps only
+SMALL = read_config(SHIPPED["shakespeare"] / "config.json")
+SMALL_BATCH, SMALL_ROUNDS = 8, 9
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class Case:
 
 CASES = [
     Case("forward", f"forward, B=1 T={FORWARD_TOKENS}, no gradients", 7, 1.0),
-    Case("step", f"training step, B=1 T={STEP_TOKENS}, fused AdamW", 5, 1.15),
-    Case("plain step", "the same without dropout", 7, 1.15),
+    Case("step", f"training step, B=1 T={STEP_TOKENS}, fused AdamW", 21, 1.25),
+    Case("plain step", "the same without dropout", 21, 1.25),
     Case("decode", f"greedy decoding, {PROMPT_TOKENS} + {NEW_TOKENS} tokens, KV cache", 5, 1.0),
 ]
 
@@ -80,7 +83,8 @@ class Ours:
     def loss(self, ids: Tensor) -> Tensor:
         # The last token has no next one; -100 leaves it out, as transformers does.
         targets = torch.nn.functional.pad(ids[:, 1:], (0, 1), value=-100)
-        return token_loss(self.model(ids), targets)
+        assert isinstance(self.model, GPT)
+        return training_loss(self.model, ids, targets, "fp32")  # as gptlab.training does
 
     def decode(self, prompt: Tensor) -> Tensor:
         assert isinstance(self.model, GPT)
@@ -225,6 +229,36 @@ def cpu_seconds_of_others() -> float:
     user, nice, system = Path("/proc/stat").read_text().split()[1:4]
     used = (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
     return used - time.process_time()
+
+
+def time_small_model(rounds: int) -> Timing:
+    """A step of the model that ships with the package, as it was trained, and (as "theirs") with the plain loss."""
+
+    def small_step(loss: Callable[[GPT, Tensor, Tensor], Tensor]) -> Callable[[], object]:
+        torch.manual_seed(SEED)
+        model = GPT(SMALL).train()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
+        x, y = (torch.randint(SMALL.vocab_size, (SMALL_BATCH, SMALL.n_positions)) for _ in range(2))
+
+        def step() -> None:
+            loss(model, x, y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    fused = small_step(lambda model, x, y: training_loss(model, x, y, "fp32"))
+    return compare_time(fused, small_step(lambda model, x, y: token_loss(model(x), y)), rounds)
+
+
+def print_small_model(timing: Timing, limits: Limits) -> None:
+    tokens = SMALL_BATCH * SMALL.n_positions
+    least = 3 * tokens * flops_per_token(SMALL, SMALL.n_positions) / limits.flops
+    print(f"\nthe model that ships with the package, training, B={SMALL_BATCH} T={SMALL.n_positions}")
+    for name, times in ("as trained", timing.ours), ("with token_loss(model(x), y)", timing.theirs):
+        seconds = median(times)
+        print(f"{name:<48}{tokens / seconds:>9,.0f} tokens/s, {least / seconds:.0%} of the limit")
+    print(f"ratio {median(timing.ratios):.3f} ({min(timing.ratios):.3f} to {max(timing.ratios):.3f})")
 
 
 # Memory
@@ -398,11 +432,13 @@ def report(checkpoint: Path, quick: bool, json_file: Path | None) -> int:
     repeats = 2 if quick else 10
     limits = measure_limits(repeats)
     timings = measure_times(ours, theirs, quick)
+    small = time_small_model(1 if quick else SMALL_ROUNDS)
     limits = faster(limits, measure_limits(repeats))
     del ours, theirs
     print("memory: a process for each side and case", flush=True)
     peaks = {c.name: {side: peak_memory(side, c.name, checkpoint) for side in SIDES} for c in CASES}
     print_times(timings, limits)
+    print_small_model(small, limits)
     print_memory(peaks)
     print(f"\nload average: {load_before:.2f} at the start, {os.getloadavg()[0]:.2f} at the end")
     if json_file is not None:
@@ -410,7 +446,7 @@ def report(checkpoint: Path, quick: bool, json_file: Path | None) -> int:
             "machine": machine(),
             "load_before": load_before,
             "limits": asdict(limits),
-            "seconds": {name: asdict(timing) for name, timing in timings.items()},
+            "seconds": {name: asdict(t) for name, t in {**timings, "small": small}.items()},
             "peak_bytes": peaks,
         }
         json_file.write_text(json.dumps(content, indent=2) + "\n")

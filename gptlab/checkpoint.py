@@ -105,6 +105,7 @@ def save_checkpoint(model: nn.Module, path: str | PathLike[str], *, dtype: torch
         dtype: the floating-point type to store; unless given, each parameter's own.
 
     Raises:
+        OSError: a file could not be written; the one that was there is whole.
         TypeError: the model is no GPT, or ``dtype`` no floating-point type.
         ValueError: the tensors are not those that the model's config describes.
     """
@@ -124,8 +125,11 @@ def save_checkpoint(model: nn.Module, path: str | PathLike[str], *, dtype: torch
         tensors[name] = (tensor.T if TRANSPOSED.fullmatch(name) else tensor).contiguous()
     config = json.dumps(config_json(model.config), indent=2)
     weights.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(weights) as file:
-        save_file(tensors, file, metadata={"format": "pt", "gptlab_config": config})
+    try:
+        with replacing(weights) as file:
+            save_file(tensors, file, metadata={"format": "pt", "gptlab_config": config})
+    except SafetensorError as err:  # a full disk, for example
+        raise OSError(f"{weights} could not be written: {err}") from err
     with replacing(weights.with_name("config.json")) as file:
         file.write_text(config + "\n", "utf-8")
 

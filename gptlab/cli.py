@@ -86,6 +86,7 @@ def grade(
 
 @app.command()
 def train(
+    call: typer.Context,
     text: Annotated[
         Path | None, typer.Option(help="a UTF-8 text to train on; its last tenth is held out")
     ] = None,
@@ -93,11 +94,11 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(help="go on with the run in this folder; nothing else is needed")
     ] = None,
-    steps: Annotated[int, typer.Option(help="changes of the weights")] = 2000,
-    batch_size: Annotated[int, typer.Option(help="windows in a step")] = 16,
+    steps: Annotated[int, typer.Option(help="changes of the weights")] = 3200,
+    batch_size: Annotated[int, typer.Option(help="windows in a step")] = 8,
     context: Annotated[int, typer.Option(help="tokens in a window, and the model's longest")] = 256,
     micro_batches: Annotated[int, typer.Option(help="parts in which a batch is computed")] = 1,
-    learning_rate: Annotated[float, typer.Option(help="the largest, after the warm-up")] = 1e-3,
+    learning_rate: Annotated[float, typer.Option(help="the largest, after the warm-up")] = 2e-3,
     warmup: Annotated[int, typer.Option(help="steps in which it rises")] = 100,
     n_layer: Annotated[int, typer.Option(help="blocks")] = 6,
     n_embd: Annotated[int, typer.Option(help="width")] = 128,
@@ -105,7 +106,9 @@ def train(
     dropout: Annotated[float, typer.Option(help="on the input and on what sublayers add")] = 0.1,
     precision: Annotated[str, typer.Option(help="fp32, or amp for matrix products in bfloat16")] = "fp32",
     seed: Annotated[int, typer.Option(help="of the weights, the batches and dropout")] = 0,
-    evaluate_every: Annotated[int, typer.Option(help="steps")] = 250,
+    evaluate_every: Annotated[
+        int, typer.Option(help="steps from one measurement on held-out text to the next")
+    ] = 400,
     save_every: Annotated[int, typer.Option(help="steps from one checkpoint to the next")] = 100,
 ) -> None:
     """Train a small GPT with GPT-2's vocabulary: on Shakespeare, which ships with the package, or on --text.
@@ -118,6 +121,7 @@ def train(
 
     try:
         if resume is not None:
+            _alone("resume", call)
             cli_train.go_on(resume)
             return
         config = GPTConfig(
@@ -185,14 +189,24 @@ def generate(
             eos_token_id=tokenizer.end_of_text,
             generator=generator,
         )
-        pieces = tokenizer.stream_decode(
-            token for token in (int(t) for t in new) if token != tokenizer.end_of_text
-        )
-        for piece in [prompt, *pieces, "\n"] if not stream else chain([prompt], pieces, ["\n"]):
+        written = tokenizer.stream_decode(token for token in map(int, new) if token != tokenizer.end_of_text)
+        pieces = chain([prompt], written, ["\n"])
+        for piece in pieces if stream else ["".join(pieces)]:
             sys.stdout.write(piece)
             sys.stdout.flush()
     except (OSError, ValueError) as error:
         _fail(str(error))
+
+
+def _alone(option: str, call: typer.Context) -> None:
+    """Stop if other options were given, which would have no effect."""
+    others = [
+        name.replace("_", "-")
+        for name in call.params
+        if name != option and getattr(call.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    ]
+    if others:
+        _fail(f"--{option} goes on with the settings of the run: leave out --{' and --'.join(others)}")
 
 
 def _run(file: Path) -> dict[str, object]:

@@ -32,10 +32,11 @@ def begin(folder: Path, text: Path | None, config: GPTConfig, settings: Training
         parts = data.shakespeare("train"), data.shakespeare("validation")
     else:
         parts = data.split_text(data.read_text(text))
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, part in zip((TRAIN, VALIDATION), parts, strict=True):
-        tokens = data.encode_documents(part)
+    rows = [data.encode_documents(part) for part in parts]
+    for tokens in rows:
         data.check_length(tokens, settings.context)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, tokens in zip((TRAIN, VALIDATION), rows, strict=True):
         data.save_tokens(tokens, folder / name)
     content = {"text": str(text or "shakespeare"), "config": asdict(config), "settings": asdict(settings)}
     (folder / "settings.json").write_text(json.dumps(content, indent=2) + "\n", "utf-8")

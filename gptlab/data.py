@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import zlib
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from os import PathLike
@@ -108,6 +109,11 @@ def load_tokens(path: str | PathLike[str], vocab_size: int) -> Tokens:
             f"the file was made with another tokenizer"
         )
     return tokens
+
+
+def fingerprint(tokens: Tokens) -> str:
+    """A short mark of a row of tokens: other tokens, almost certainly another mark."""
+    return f"{len(tokens)}-{zlib.crc32(np.ascontiguousarray(tokens, dtype=np.uint16).data):08x}"
 
 
 class Batches:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from gptlab.checkpoint import save_checkpoint
 from gptlab.config import GPTConfig
-from gptlab.data import Batches, Tokens, windows_in_order
+from gptlab.data import Batches, Tokens, fingerprint, windows_in_order
 from gptlab.files import remove_leftovers, replacing
 from gptlab.fused_loss import fused_token_loss
 from gptlab.generation import evaluating
@@ -38,13 +38,13 @@ class TrainingSettings:
     """
 
     steps: int
-    batch_size: int = 16
+    batch_size: int = 8
     """Windows in a step."""
     context: int = 256
     """Tokens in a window."""
     micro_batches: int = 1
     """Parts in which the batch goes through the model, one after the other: more parts, less memory."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """The largest one, at the end of the warm-up."""
     final_share: float = 0.1
     """The share of it that is left in the last step."""
@@ -57,7 +57,7 @@ class TrainingSettings:
     precision: str = "fp32"
     """``"fp32"``, or ``"amp"``: matrix products in bfloat16, weights in float32."""
     seed: int = 0
-    evaluate_every: int = 250
+    evaluate_every: int = 400
     """Steps from one measurement on held-out text to the next."""
     save_every: int = 100
     """Steps from one checkpoint to the next."""
@@ -125,6 +125,7 @@ class Run:
         self.model, self.settings, self.validation = model, settings, validation
         self.batches = Batches(tokens, settings.batch_size, settings.context, settings.seed)
         self.optimizer = make_optimizer(model, settings)
+        self.fingerprint = fingerprint(tokens)
         self.step = 0
 
     @property
@@ -139,6 +140,7 @@ class Run:
         return {
             "config": asdict(self.model.config),
             "settings": {**asdict(self.settings), "betas": list(self.settings.betas)},
+            "tokens": self.fingerprint,
             "step": self.step,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -147,7 +149,16 @@ class Run:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where the state was taken. Config and settings must be those that it was taken with."""
+        """Go on where the state was taken. Config and settings must be those that it was taken with.
+
+        Raises:
+            ValueError: the tokens are others than those that the run began with.
+        """
+        if state["tokens"] != self.fingerprint:
+            raise ValueError(
+                f"the run began with other tokens (mark {state['tokens']}, here {self.fingerprint}): resume it with "
+                f"the file that it was started with"
+            )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.batches.load_state_dict(state["batches"])
@@ -368,12 +379,20 @@ def resume(
         run.load_state_dict(state)
     except KeyError as err:
         raise ValueError(f"{folder}/{STATE} has no entry {err}: it is no checkpoint of a run") from err
+    except TypeError as err:
+        raise ValueError(f"{folder}/{STATE} is from another version of gptlab: {err}") from err
     return run
 
 
 def start_log(folder: Path, run: Run) -> None:
-    """Begin the log, or cut off what was written after the checkpoint from which the run goes on."""
+    """Begin the log, or cut off what was written after the checkpoint from which the run goes on.
+
+    Raises:
+        ValueError: the run is new, but the folder holds one that has begun.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    if not run.step and (folder / STATE).exists() and load_state(folder)["step"]:
+        raise ValueError(f"{folder} holds a run that has begun: resume it, or choose another folder")
     remove_leftovers(folder)
     kept = [row for row in read_log(folder) if row.step <= run.step] if run.step else []
     with replacing(folder / LOG) as temporary, temporary.open("w", newline="") as file:
@@ -391,10 +410,17 @@ def append_log(folder: Path, row: LogRow) -> None:
 
 
 def read_log(folder: str | PathLike[str]) -> list[LogRow]:
-    """The rows of a run's log; a last line that was cut off is left out."""
+    """The rows of a run's log; a last line that was cut off is left out.
+
+    Raises:
+        ValueError: a line is no row of a log.
+    """
     with (Path(folder) / LOG).open(newline="") as file:
         lines = file.read().splitlines(keepends=True)[1:]
-    return [_row(line) for line in lines if line.endswith("\n")]
+    try:
+        return [_row(line) for line in lines if line.endswith("\n")]
+    except ValueError as err:
+        raise ValueError(f"{folder}/{LOG} is damaged: {err}") from err
 
 
 def _cells(row: LogRow) -> Iterator[object]:

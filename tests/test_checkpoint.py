@@ -388,3 +388,25 @@ def test_a_loaded_model_computes_the_same(tmp_path, model):
     save_checkpoint(model, tmp_path)
     ids = random_ids(2, 9)
     assert torch.equal(load_checkpoint(tmp_path)(ids), model(ids))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file size limits are POSIX")
+def test_a_full_disk_is_an_os_error_and_leaves_the_old_file(tmp_path):
+    import resource
+    import signal
+
+    save_checkpoint(make_model(), tmp_path)
+    before = (tmp_path / "model.safetensors").read_bytes()
+    ignored = signal.signal(
+        signal.SIGXFSZ, signal.SIG_IGN
+    )  # a write beyond the limit is an error, not the end
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))
+    try:
+        with pytest.raises(OSError, match=r"model\.safetensors could not be written"):
+            save_checkpoint(make_model(seed=1), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.json", "model.safetensors"]

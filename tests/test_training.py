@@ -329,11 +329,45 @@ def test_a_folder_without_a_run_says_so(tmp_path):
         resume(tmp_path, TOKENS)
 
 
+def test_other_tokens_than_the_run_began_with_are_refused(tmp_path):
+    train(small_run(), tmp_path)
+    other = TOKENS.copy()
+    other[17] ^= 1
+    for tokens in (other, TOKENS[:-1]):
+        with pytest.raises(ValueError, match="the run began with other tokens"):
+            resume(tmp_path, tokens)
+
+
 def test_a_line_of_the_log_that_was_cut_off_is_left_out(tmp_path):
     train(small_run(), tmp_path)
     log = tmp_path / "log.csv"
     log.write_bytes(log.read_bytes()[:-5])
     assert [row.step for row in read_log(tmp_path)] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_line_that_is_no_row_is_named(tmp_path):
+    train(small_run(), tmp_path)
+    with (tmp_path / "log.csv").open("a") as file:
+        file.write("9,what,1,1,,1\n")
+    with pytest.raises(ValueError, match=r"log\.csv is damaged: .*'what'"):
+        read_log(tmp_path)
+
+
+def test_a_new_run_does_not_write_over_one_that_has_begun(tmp_path):
+    train(small_run(), tmp_path)
+    before = (tmp_path / STATE).read_bytes()
+    with pytest.raises(ValueError, match="holds a run that has begun"):
+        train(small_run(), tmp_path)
+    assert (tmp_path / STATE).read_bytes() == before
+
+
+def test_a_state_with_settings_that_are_unknown_here_says_so(tmp_path):
+    train(small_run(), tmp_path)
+    state = load_state(tmp_path)
+    state["settings"]["flavour"] = 1
+    torch.save(state, tmp_path / STATE)
+    with pytest.raises(ValueError, match="is from another version of gptlab: .*flavour"):
+        resume(tmp_path, TOKENS)
 
 
 def process(folder, how: str = "") -> subprocess.Popen:
