@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gptlab.config import GPTConfig
 from gptlab.exercises.engine import examine
 from gptlab.exercises.exercise import find
 
@@ -81,3 +82,98 @@ def test_the_first_loss_passes_as_finely_as_one_likes(answer):
 @pytest.mark.parametrize("answer", [10.96, "10.979", 10.98, math.log2(50257), math.log10(50257), 1 / 50257])
 def test_other_first_losses_are_named(answer):
     assert examine(find("first_loss"), answer).diagnosis
+
+
+# Chapter 7
+
+
+def clone(model):
+    model.lm_head.weight = torch.nn.Parameter(model.wte.weight.clone())
+
+
+def copy(model):
+    model.lm_head.weight.data.copy_(model.wte.weight)
+
+
+def new_parameter(model):
+    model.lm_head.weight = torch.nn.Parameter(model.wte.weight)
+
+
+def data(model):
+    model.lm_head.weight.data = model.wte.weight.data
+
+
+def detached(model):
+    model.lm_head.weight = torch.nn.Parameter(model.wte.weight.detach(), requires_grad=False)
+
+
+def frozen(model):
+    model.wte.weight.requires_grad_(False)
+    model.lm_head.weight = model.wte.weight
+
+
+def the_other_way_round(model):
+    model.wte.weight = model.lm_head.weight
+
+
+def to_a_name(model):
+    head = model.lm_head.weight
+    head = model.wte.weight  # noqa: F841
+
+
+@pytest.mark.parametrize(
+    ("tie", "name"),
+    [
+        (clone, "copied"),
+        (copy, "copied"),
+        (new_parameter, "two-parameters"),
+        (data, "two-parameters"),
+        (detached, "detached"),
+        (frozen, "frozen"),
+        (the_other_way_round, "head-wins"),
+        (to_a_name, "not-tied"),
+    ],
+)
+def test_the_ways_to_tie_wrongly_are_named(tie, name):
+    report = examine(find("tie"), tie)
+    assert report.diagnosis, report
+    assert report.diagnosis.id == name, report
+    assert all(len(line) <= 80 for line in str(report).splitlines())
+
+
+def test_a_gradient_that_is_added_by_indexing_loses_repeated_tokens():
+    def tied_gradient(W, H, tokens, grad_logits):
+        G = torch.einsum("btv,btc->vc", grad_logits, H)
+        G[tokens.flatten()] += (grad_logits @ W).flatten(0, 1)
+        return G
+
+    assert examine(find("tied_gradient"), tied_gradient).diagnosis.id == "overwritten"
+
+
+def test_the_tied_gradient_is_that_of_autograd():
+    W, positions = torch.randn(7, 3, requires_grad=True), torch.randn(5, 3)
+    tokens = torch.randint(7, (2, 5))
+    H = W[tokens] + positions
+    logits = H @ W.T
+    logits.retain_grad()
+    find("next_token_loss").reference(logits, tokens).backward()
+    with torch.no_grad():
+        ours = find("tied_gradient").reference(W, H, tokens, logits.grad)
+    assert torch.allclose(ours, W.grad, atol=1e-6)
+
+
+def test_the_report_of_gpt2_small():
+    report = find("tying_report").reference(GPTConfig())
+    assert report["parameters"] == 38_597_376
+    assert report["percent"] == pytest.approx(23.674, abs=1e-3)
+    assert report["bytes"] == 154_389_504
+
+
+@pytest.mark.parametrize("answer", ["23.67 %", 23.67, 0.2367, "23.7 %", 100 * 38_597_376 / 163_037_184])
+def test_the_saving_passes_as_a_percentage_or_a_share(answer):
+    assert examine(find("tying_saving"), answer).status == "passed"
+
+
+@pytest.mark.parametrize("answer", ["31.02 %", 31.02, 50.0, "50.0 %", 47.35, 62.03])
+def test_other_savings_are_named(answer):
+    assert examine(find("tying_saving"), answer).diagnosis
