@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gptlab.config import GPTConfig
+from gptlab.config import PRESETS, GPTConfig
 from gptlab.exercises.engine import examine
 from gptlab.exercises.exercise import find
 
@@ -177,3 +177,96 @@ def test_the_saving_passes_as_a_percentage_or_a_share(answer):
 @pytest.mark.parametrize("answer", ["31.02 %", 31.02, 50.0, "50.0 %", 47.35, 62.03])
 def test_other_savings_are_named(answer):
     assert examine(find("tying_saving"), answer).diagnosis
+
+
+# Chapter 8: the tables of numbers, written out, not computed
+
+TOTALS = {
+    124_439_808: None,
+    117_000_000: "paper's label",
+    163_037_184: "second name",
+    123_653_376: "position table is missing",
+    85_054_464: "blocks alone",
+    85_056_000: "blocks and ln_f",
+    84_934_656: "matrices of the blocks alone",
+    85_842_432: "token table is missing",
+    46_473_216: "one block",
+    124_438_272: "final LayerNorm",
+    124_401_408: "LayerNorms are missing",
+    124_421_376: "one LayerNorm",
+    124_356_864: "biases of the linear layers",
+    124_337_664: "all biases are missing",
+    124_318_464: "matrices and tables alone",
+    124_412_160: "biases of Q, K and V",
+    163_009_536: "two things",
+    117_352_704: "output projection",
+    116_929_536: "GPT-1",
+    104_975_616: "the weights of Q, K and V are divided",
+    104_950_272: "weights and biases of Q, K and V are divided",
+    137_022_720: "masks are counted",
+    175_620_096: "two things",
+    124_475_904: "50,304",
+    163_109_376: "50,304",
+    124_439_040: "one token is missing",
+    124_490_065: "head has a bias",
+}
+BLOCKS = {
+    7_087_872: None,
+    7_077_888: "12C²",
+    7_084_800: "two LayerNorms are missing",
+    6_497_280: "output projection",
+    7_080_960: "four linear layers",
+    2_362_368: "first matrix of the MLP",
+    4_722_432: "MLP alone",
+    85_054_464: "twelve",
+}
+FLOPS = {
+    284_812_800: None,
+    207_618_048: "77,194,752",
+    142_406_400: "as one",
+    265_938_432: "masked half",
+    247_064_064: "attention's own products are missing",
+    248_879_616: "twice the number of parameters",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "table"), [("gpt2_total", TOTALS), ("block_total", BLOCKS), ("forward_flops", FLOPS)]
+)
+def test_the_numbers_of_the_ledger(name, table):
+    for answer, words in table.items():
+        report = examine(find(name), answer)
+        if words is None:
+            assert report.status == "passed"
+        else:
+            assert words in report.diagnosis.message, report
+
+
+@pytest.mark.parametrize(("answer", "words"), [("117M", "paper's label"), ("163M", "second name")])
+def test_a_total_as_people_say_it_is_recognised(answer, words):
+    assert examine(find("gpt2_total"), "124M").status == "passed"
+    assert words in examine(find("gpt2_total"), answer).diagnosis.message
+
+
+@pytest.mark.parametrize(
+    ("on", "totals"),
+    [
+        ((), [354_823_168, 774_030_080, 1_557_611_200]),
+        (("head-twice",), [406_286_336, 838_359_040, 1_638_022_400]),
+        (("fixed-width",), [304_466_944, 585_212_672, 1_046_270_656]),
+    ],
+)
+def test_the_totals_of_the_other_sizes(on, totals):
+    configs = {name: PRESETS[name] for name in ("gpt2-medium", "gpt2-large", "gpt2-xl")}
+    assert list(find("size_totals").reference(configs, on=frozenset(on)).values()) == totals
+
+
+def test_a_ledger_with_layers_and_heads_exchanged_is_right_for_small_only():
+    ledger = find("ledger").reference
+    wrong = frozenset({"heads-for-layers"})
+    assert ledger(GPTConfig(), on=wrong) == ledger(GPTConfig())
+    assert sum(ledger(GPTConfig()).values()) == 124_439_808
+
+    report = examine(find("ledger"), lambda config: ledger(config, on=wrong))
+    assert report.diagnosis.id == "heads-for-layers"
+    assert "expected" in report.diagnosis.evidence
