@@ -102,6 +102,8 @@ def difference(value: Any, expected: Any) -> str:
 def _tensor_difference(value: Any, expected: Any) -> str:
     import torch
 
+    if not expected.ndim:
+        return f"got {float(value):.5g}, expected {float(expected):.5g}"
     scale = max(float(expected.abs().max()), 1e-30)
 
     def close(a: Any, b: Any) -> bool:

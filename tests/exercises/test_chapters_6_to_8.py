@@ -46,7 +46,9 @@ def test_a_reshape_for_cross_entropy_is_named():
         B, T, V = logits.shape
         return F.cross_entropy(logits[:, :-1].reshape(B, V, T - 1), tokens[:, 1:])
 
-    assert examine(find("next_token_loss"), next_token_loss).diagnosis.id == "reshaped"
+    report = examine(find("next_token_loss"), next_token_loss)
+    assert report.diagnosis.id == "reshaped"
+    assert "got" in report.diagnosis.evidence, "a single number is shown"
 
 
 def test_a_layer_norm_of_ones_own_learns_nothing():
