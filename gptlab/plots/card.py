@@ -1,0 +1,106 @@
+"""The parameter budget of a GPT-2 on a card. Every number is the config's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from gptlab.config import GPTConfig
+from gptlab.ledger import Ledger
+
+PARCHMENT, NAVY, BORDER = "#fcf0db", "navy", 8
+"""The border is measured in pixels."""
+
+WIDTH = 58
+"""Characters of a line of the table."""
+
+
+def budget_card(ax: Axes, config: GPTConfig) -> Axes:
+    """Draw the card: what each part has, the total, and what tying does to it. Made for a square of 5.6 inches.
+
+    ``ax`` should fill its figure: ``fig.add_axes((0, 0, 1, 1))``. Type is sized for 5.6 inches and grows with it.
+    """
+    figure = ax.get_figure()
+    assert figure is not None
+    scale = ax.get_window_extent().width / figure.dpi / 5.6
+    ledger = Ledger.from_config(config)
+    ax.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[], facecolor=PARCHMENT)
+    for side in ax.spines.values():
+        side.set_visible(False)
+    border = BORDER / ax.get_window_extent().width
+    for corner, width, height in [
+        ((0, 0), 1, border), ((0, 1 - border), 1, border), ((0, 0), border, 1), ((1 - border, 0), border, 1),
+    ]:  # fmt: skip
+        ax.add_patch(Rectangle(corner, width, height, color=NAVY, linewidth=0))
+    title = f"GPT-2 ({ledger.total / 1e6:,.0f}M): Architectural Accounting"
+    ax.text(0.5, 0.925, title, ha="center", va="center", family="serif", color=NAVY, size=14.5 * scale)
+    ax.text(
+        0.5, 0.865, "Exact breakdown across embedding, attention and MLP layers", ha="center", va="center",
+        family="serif", style="italic", color=NAVY, size=11 * scale,
+    )  # fmt: skip
+    lines = card_lines(config)
+    step = 0.625 / len(lines)
+    for i, line in enumerate(lines):
+        weight = "bold" if not line.startswith(" ") else "normal"
+        y = 0.81 - step * i
+        ax.text(0.06, y, line, va="center", family="monospace", weight=weight, color=NAVY, size=10 * scale)
+    rule = 0.81 - step * (len(lines) - 1.45)
+    ax.plot([0.06, 0.95], [rule, rule], color=NAVY, linewidth=0.8 * scale)
+    ax.text(
+        0.5, 0.095, tying_note(config), ha="center", va="center", family="serif", color=NAVY,
+        size=10.5 * scale, linespacing=1.45,
+    )  # fmt: skip
+    return ax
+
+
+def card_lines(config: GPTConfig) -> list[str]:
+    """The table as text: headings, and under each an indented line for each part, with its factors and count."""
+    V, P, C, L = config.vocab_size, config.n_positions, config.n_embd, config.n_layer
+    ledger = Ledger.from_config(config)
+    block = ledger.subtotal("h.0.")
+    matrices = {
+        part: sum(r.parameters for r in ledger if r.name.startswith(f"h.0.{part}") and len(r.shape) == 2)
+        for part in ("attn", "mlp")
+    }
+    head = "token table, again" if config.tie_word_embeddings else f"{V:,} × {C:,}"
+    return [
+        _line("Embeddings", "", None),
+        _line("  tokens", f"{V:,} × {C:,}", ledger.subtotal("wte")),
+        _line("  positions", f"{P:,} × {C:,}", ledger.subtotal("wpe")),
+        _line(f"One block of {L}", "", None),
+        _line("  attention", f"4 × {C:,} × {C:,}", matrices["attn"]),
+        _line("  MLP", f"2 × {C:,} × {4 * C:,}", matrices["mlp"]),
+        _line("  biases", f"9 × {C:,}", _linear_biases(ledger)),
+        _line("  2 LayerNorms", f"4 × {C:,}", ledger.subtotal("h.0.ln_")),
+        _line("All blocks", f"{L} × {block:,}", L * block),
+        _line("Final LayerNorm", f"2 × {C:,}", ledger.subtotal("ln_f")),
+        _line("Head", head, 0 if ledger.tied else ledger.subtotal("lm_head")),
+        _line("Total", "", ledger.total),
+    ]
+
+
+def _linear_biases(ledger: Ledger) -> int:
+    rows = [row for row in ledger if row.name.startswith(("h.0.attn.", "h.0.mlp."))]
+    return sum(row.parameters for row in rows if len(row.shape) == 1)
+
+
+def tying_note(config: GPTConfig) -> str:
+    """What tying does to the total, in two lines."""
+    tied = Ledger.from_config(replace(config, tie_word_embeddings=True)).total
+    untied = Ledger.from_config(replace(config, tie_word_embeddings=False)).total
+    if config.tie_word_embeddings:
+        return (
+            f"Tied: the head is the token table and adds nothing.\n"
+            f"A head of its own would add {untied - tied:,}: {untied:,} in all."
+        )
+    return (
+        f"Untied: the head is a table of its own, {untied - tied:,} parameters.\n"
+        f"Tied to the token table, as in GPT-2: {tied:,} in all."
+    )
+
+
+def _line(name: str, factors: str, count: int | None) -> str:
+    number = "" if count is None else f"{count:,}"
+    return f"{name:<17}{factors:>22}{number:>{WIDTH - 39}}".rstrip()
