@@ -13,8 +13,8 @@ from gptlab.ledger import Ledger
 PARCHMENT, NAVY, BORDER = "#fcf0db", "navy", 8
 """The border is measured in pixels."""
 
-WIDTH = 58
-"""Characters of a line of the table."""
+LEFT, MIDDLE, RIGHT = 0.06, 0.64, 0.94
+"""Where names begin, and where factors and counts end."""
 
 
 def budget_card(ax: Axes, config: GPTConfig) -> Axes:
@@ -40,14 +40,17 @@ def budget_card(ax: Axes, config: GPTConfig) -> Axes:
         0.5, 0.865, "Exact breakdown across embedding, attention and MLP layers", ha="center", va="center",
         family="serif", style="italic", color=NAVY, size=11 * scale,
     )  # fmt: skip
-    lines = card_lines(config)
-    step = 0.625 / len(lines)
-    for i, line in enumerate(lines):
-        weight = "bold" if not line.startswith(" ") else "normal"
-        y = 0.81 - step * i
-        ax.text(0.06, y, line, va="center", family="monospace", weight=weight, color=NAVY, size=10 * scale)
-    rule = 0.81 - step * (len(lines) - 1.45)
-    ax.plot([0.06, 0.95], [rule, rule], color=NAVY, linewidth=0.8 * scale)
+    rows = card_rows(config)
+    step = 0.625 / len(rows)
+    for i, cells in enumerate(rows):
+        weight = "normal" if cells[0].startswith(" ") else "bold"
+        for x, text, side in zip((LEFT, MIDDLE, RIGHT), cells, ("left", "right", "right"), strict=True):
+            ax.text(
+                x, 0.81 - step * i, text, ha=side, va="center", family="monospace", weight=weight, color=NAVY,
+                size=10 * scale,
+            )  # fmt: skip
+    rule = 0.81 - step * (len(rows) - 1.45)
+    ax.plot([LEFT, RIGHT], [rule, rule], color=NAVY, linewidth=0.8 * scale)
     ax.text(
         0.5, 0.095, tying_note(config), ha="center", va="center", family="serif", color=NAVY,
         size=10.5 * scale, linespacing=1.45,
@@ -55,8 +58,8 @@ def budget_card(ax: Axes, config: GPTConfig) -> Axes:
     return ax
 
 
-def card_lines(config: GPTConfig) -> list[str]:
-    """The table as text: headings, and under each an indented line for each part, with its factors and count."""
+def card_rows(config: GPTConfig) -> list[tuple[str, str, str]]:
+    """The table: name, factors and count of each line; what belongs under a heading is indented."""
     V, P, C, L = config.vocab_size, config.n_positions, config.n_embd, config.n_layer
     ledger = Ledger.from_config(config)
     block = ledger.subtotal("h.0.")
@@ -66,18 +69,18 @@ def card_lines(config: GPTConfig) -> list[str]:
     }
     head = "token table, again" if config.tie_word_embeddings else f"{V:,} × {C:,}"
     return [
-        _line("Embeddings", "", None),
-        _line("  tokens", f"{V:,} × {C:,}", ledger.subtotal("wte")),
-        _line("  positions", f"{P:,} × {C:,}", ledger.subtotal("wpe")),
-        _line(f"One block of {L}", "", None),
-        _line("  attention", f"4 × {C:,} × {C:,}", matrices["attn"]),
-        _line("  MLP", f"2 × {C:,} × {4 * C:,}", matrices["mlp"]),
-        _line("  biases", f"9 × {C:,}", _linear_biases(ledger)),
-        _line("  2 LayerNorms", f"4 × {C:,}", ledger.subtotal("h.0.ln_")),
-        _line("All blocks", f"{L} × {block:,}", L * block),
-        _line("Final LayerNorm", f"2 × {C:,}", ledger.subtotal("ln_f")),
-        _line("Head", head, 0 if ledger.tied else ledger.subtotal("lm_head")),
-        _line("Total", "", ledger.total),
+        _row("Embeddings", "", None),
+        _row("  tokens", f"{V:,} × {C:,}", ledger.subtotal("wte")),
+        _row("  positions", f"{P:,} × {C:,}", ledger.subtotal("wpe")),
+        _row(f"One block of {L}", "", None),
+        _row("  attention", f"4 × {C:,} × {C:,}", matrices["attn"]),
+        _row("  MLP", f"2 × {C:,} × {4 * C:,}", matrices["mlp"]),
+        _row("  biases", f"9 × {C:,}", _linear_biases(ledger)),
+        _row("  2 LayerNorms", f"4 × {C:,}", ledger.subtotal("h.0.ln_")),
+        _row("All blocks", f"{L} × {block:,}", L * block),
+        _row("Final LayerNorm", f"2 × {C:,}", ledger.subtotal("ln_f")),
+        _row("Head", head, 0 if ledger.tied else ledger.subtotal("lm_head")),
+        _row("Total", "", ledger.total),
     ]
 
 
@@ -101,6 +104,5 @@ def tying_note(config: GPTConfig) -> str:
     )
 
 
-def _line(name: str, factors: str, count: int | None) -> str:
-    number = "" if count is None else f"{count:,}"
-    return f"{name:<17}{factors:>22}{number:>{WIDTH - 39}}".rstrip()
+def _row(name: str, factors: str, count: int | None) -> tuple[str, str, str]:
+    return name, factors, "" if count is None else f"{count:,}"
