@@ -27,8 +27,8 @@ def budget_card(ax: Axes, config: GPTConfig) -> Axes:
     scale = ax.get_window_extent().width / figure.dpi / 5.6
     ledger = Ledger.from_config(config)
     ax.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[], facecolor=PARCHMENT)
-    for side in ax.spines.values():
-        side.set_visible(False)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
     border = BORDER / ax.get_window_extent().width
     for corner, width, height in [
         ((0, 0), 1, border), ((0, 1 - border), 1, border), ((0, 0), border, 1), ((1 - border, 0), border, 1),
