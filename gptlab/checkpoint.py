@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,7 +19,7 @@ from gptlab.config import PRESETS, GPTConfig, config_json, read_config
 from gptlab.files import replacing
 from gptlab.ledger import Ledger
 from gptlab.model import GPT
-from gptlab.tying import is_tied
+from gptlab.tying import is_tied, same_values
 
 # Repositories on the Hugging Face hub, each at a commit, so that a name always means the same weights.
 HUB = {
@@ -90,6 +92,98 @@ def load_checkpoint(path: str | PathLike[str], *, dtype: torch.dtype | None = No
     except ValueError as err:  # a head that differs from the token table
         raise ValueError(f"{weights}: {err} in its config.json") from err
     return model.eval()
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a checkpoint's file holds, in bytes; the parts add up to the file."""
+
+    config: GPTConfig
+    ledger: Ledger
+    file_bytes: int
+    header_bytes: int
+    """Names, types and places of the tensors, and the eight bytes that say how long this is."""
+    parameter_bytes: int
+    other_bytes: int
+    """Causal masks, and a second copy of a tied head."""
+    others: tuple[str, ...]
+    """What the other bytes are."""
+    dtypes: tuple[str, ...]
+    """Types of the parameters, as the file calls them: ``F32``, ``BF16``."""
+
+
+def inspect_checkpoint(path: str | PathLike[str]) -> Inspection:
+    """Count a checkpoint's parameters from its header. The weights are not read, but for a head beside its table.
+
+    Names and shapes are checked as in :func:`load_checkpoint`, whose arguments and errors these are.
+    """
+    weights = _weights_file(Path(path))
+    header, header_bytes = _header(weights)
+    try:
+        names = clean_names(header)
+    except ValueError as err:
+        raise ValueError(f"{weights}: {err}") from err
+    size = {name: header[old]["data_offsets"] for old, name in names.items()}
+    masks = [name for name in names.values() if MASK_BUFFER.fullmatch(name)]
+    shapes = {
+        name: torch.empty(header[old]["shape"], device="meta", dtype=_dtype(header[old]["dtype"]))
+        for old, name in names.items()
+        if name not in masks
+    }
+    config_file = weights.with_name("config.json")
+    config = read_config(config_file) if config_file.exists() else _matching_preset(shapes, weights)
+    with torch.device("meta"):
+        model = GPT(config)
+    state = {
+        name: tensor.T if TRANSPOSED.fullmatch(name) and tensor.ndim == 2 else tensor
+        for name, tensor in shapes.items()
+    }
+    _check_names_and_shapes(model, state, weights)
+    others = [f"{len(masks)} causal-mask buffers"] if masks else []
+    extra = list(masks)
+    if is_tied(model) and "lm_head.weight" in state:
+        tensors, _ = _read(weights)
+        if not same_values(tensors["lm_head.weight"], tensors["wte.weight"]):
+            raise ValueError(
+                f"{weights}: lm_head.weight differs from wte.weight, but the config ties them: "
+                f"set tie_word_embeddings to false in its config.json"
+            )
+        others.append("the token table once more, as lm_head.weight")
+        extra.append("lm_head.weight")
+    bytes_of = {name: end - start for name, (start, end) in size.items()}
+    file_bytes, other_bytes = weights.stat().st_size, sum(bytes_of[name] for name in extra)
+    return Inspection(
+        config=config,
+        ledger=Ledger.from_model(model),
+        file_bytes=file_bytes,
+        header_bytes=header_bytes,
+        parameter_bytes=sum(bytes_of.values()) - other_bytes,
+        other_bytes=other_bytes,
+        others=tuple(others),
+        dtypes=tuple(sorted({header[old]["dtype"] for old, name in names.items() if name not in masks})),
+    )
+
+
+def _header(file: Path) -> tuple[dict[str, dict[str, Any]], int]:
+    """The header of a complete safetensors file, and its bytes with the eight that give its length."""
+    try:
+        with safe_open(file, framework="pt"):  # checks that header and data fit together
+            pass
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(length))
+    except SafetensorError as err:
+        raise ValueError(
+            f"{file} is not a complete safetensors file: {err}. Copy or download it again"
+        ) from err
+    header.pop("__metadata__", None)
+    return header, length + 8
+
+
+def _dtype(name: str) -> torch.dtype:
+    """A type of the header; whatever is no floating-point type stands as an integer one, which no weight is."""
+    known = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+    return known.get(name, torch.int64)
 
 
 def save_checkpoint(model: nn.Module, path: str | PathLike[str], *, dtype: torch.dtype | None = None) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 app = typer.Typer(
-    help="GPT-2 built step by step: train it, let it write, check exercises.",
+    help="GPT-2 built step by step: count it, train it, let it write, check exercises.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -23,7 +23,7 @@ COLOURS = {"✓": "green", "✗": "yellow", "!": "red", "○": "dim"}
 
 @app.callback()
 def main() -> None:
-    """GPT-2 built step by step: train it, let it write, check exercises."""
+    """GPT-2 built step by step: count it, train it, let it write, check exercises."""
 
 
 @app.command()
@@ -82,6 +82,32 @@ def grade(
         _show(one.text if one.text[:1] in COLOURS else f"○ {one.exercise}: {one.text}")
     passed = sum(one.status == "passed" for one in grades)
     _show(f"{passed} of {len(grades)} passed")
+
+
+@app.command()
+def ledger(
+    source: Annotated[
+        str, typer.Argument(help="gpt2, gpt2-medium, gpt2-large or gpt2-xl; a config.json; a checkpoint")
+    ] = "gpt2",
+    untied: Annotated[bool, typer.Option("--untied", help="as if the head had a table of its own")] = False,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object with every tensor")] = False,
+    card: Annotated[
+        Path | None, typer.Option(help="also draw the budget on a card: a .png, .svg or .pdf")
+    ] = None,
+) -> None:
+    """Count the parameters of SOURCE, tensor by tensor. Of a checkpoint only the file's header is read."""
+    from gptlab import cli_ledger
+
+    try:
+        found = cli_ledger.find(source, untied=untied)
+        if card is not None:
+            cli_ledger.save_card(found.config, card)
+    except (OSError, ValueError) as error:
+        _fail(str(error))
+    if json:
+        sys.stdout.write(cli_ledger.as_json(found) + "\n")
+    else:
+        cli_ledger.show(found, Console(highlight=False))
 
 
 @app.command()

@@ -9,6 +9,16 @@ from typing import Any
 
 from gptlab.config import GPTConfig
 
+# What a tensor belongs to, by a piece of its name.
+_PARTS = {
+    ".wte.": "token table",
+    ".wpe.": "position table",
+    ".attn.": "attention",
+    ".mlp.": "MLP",
+    ".ln_": "LayerNorms",
+    ".lm_head.": "head",
+}
+
 
 @dataclass(frozen=True)
 class Row:
@@ -75,6 +85,19 @@ class Ledger:
                 f"no tensor's name starts with {prefixes}; names look like {self.rows[0].name!r}"
             )
         return sum(row.parameters for row in chosen)
+
+    def parts(self) -> dict[str, int]:
+        """The total divided among the kinds of layer, in the model's order; a kind that is absent has no entry.
+
+        >>> Ledger.from_config(GPTConfig(vocab_size=6, n_positions=5, n_embd=4, n_layer=1, n_head=2)).parts()
+        {'token table': 24, 'position table': 20, 'attention': 80, 'MLP': 148, 'LayerNorms': 24}
+        """
+        counts = dict.fromkeys([*_PARTS.values(), "other"], 0)
+        for row in self.rows:
+            counts[next((part for piece, part in _PARTS.items() if piece in f".{row.name}"), "other")] += (
+                row.parameters
+            )
+        return {part: count for part, count in counts.items() if count}
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)

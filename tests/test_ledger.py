@@ -1,3 +1,4 @@
+import doctest
 from copy import deepcopy
 from dataclasses import replace
 
@@ -6,6 +7,7 @@ import torch
 from torch import nn
 
 from gptlab import GPT, PRESETS, Ledger
+from gptlab import ledger as ledger_module
 
 TOTALS = {  # tied, untied: facts about the four published sizes
     "gpt2": (124_439_808, 163_037_184),
@@ -105,3 +107,25 @@ def test_a_copy_of_the_head_is_not_a_tie(model):
 def test_a_subtotal_of_nothing_is_an_error():
     with pytest.raises(ValueError, match=r"no tensor's name starts with \('transformer',\)"):
         Ledger.from_config(PRESETS["gpt2"]).subtotal("transformer")
+
+
+def test_the_example_in_the_docstring():
+    assert doctest.testmod(ledger_module).failed == 0
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_the_parts_add_up_and_only_an_untied_head_is_one(tied):
+    config = replace(PRESETS["gpt2-medium"], tie_word_embeddings=tied)
+    ledger = Ledger.from_config(config)
+    parts = ledger.parts()
+    C, L = config.n_embd, config.n_layer
+    assert sum(parts.values()) == ledger.total
+    assert parts["attention"] == L * (4 * C * C + 4 * C)
+    assert parts["MLP"] == L * (8 * C * C + 5 * C)
+    assert parts["LayerNorms"] == (2 * L + 1) * 2 * C
+    assert ("head" in parts) is not tied
+
+
+def test_a_part_that_gpt2_has_not_is_counted_as_other(model):
+    model.extra = nn.Linear(3, 5)
+    assert Ledger.from_model(model).parts()["other"] == 20

@@ -15,7 +15,9 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import Rectangle
 
 from gptlab import PRESETS, GPTConfig, Ledger
-from gptlab.plots import attention, boxes, course_style, curves, ribbon
+from gptlab.flops import forward_flops
+from gptlab.plots import attention, boxes, card, course_style, curves, ribbon
+from gptlab.plots import ledger as pictures
 from gptlab.plots.architecture import attention_diagram, block_diagram, block_sketch, model_diagram
 from gptlab.plots.course import course_map
 
@@ -23,6 +25,7 @@ ODD = GPTConfig(
     vocab_size=1234, n_positions=77, n_embd=96, n_layer=5, n_head=3,
     embd_pdrop=0.01, attn_pdrop=0.02, resid_pdrop=0.03,
 )  # fmt: skip
+LARGE = GPTConfig(vocab_size=256_000, n_positions=2048, n_embd=12_288, n_layer=96, n_head=96)
 CONFIGS = {**PRESETS, "odd": ODD, "untied": replace(PRESETS["gpt2-xl"], tie_word_embeddings=False)}
 every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
@@ -326,7 +329,112 @@ def test_more_lines_than_can_be_told_apart_are_refused(ax):
         curves.gradient_norms(ax, {str(i): [1.0] for i in range(5)})
 
 
+# The ledger.
+
+
+@every_config
+def test_every_bar_is_as_long_as_its_share(ax, config):
+    parts = Ledger.from_config(config).parts()
+    pictures.share_bars(ax, {"parameters": parts, "operations": forward_flops(config)})
+    bars = [bar for bar in ax.patches if isinstance(bar, Rectangle)]
+    first = [bar.get_width() for bar in bars[: len(parts)]]
+    assert first == pytest.approx([100 * n / sum(parts.values()) for n in parts.values()])
+    assert sum(bar.get_width() for bar in bars) == pytest.approx(200)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["parameters", "operations"]
+
+
+def test_parts_too_small_to_see_are_drawn_but_not_named(ax):
+    pictures.share_bars(ax, {"gpt2": Ledger.from_config(PRESETS["gpt2"]).parts()}, smallest=0.004)
+    named = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert named == ["token table", "position table", "attention", "MLP"]
+    assert len(ax.patches) == 5
+
+
+def test_parts_are_told_apart_without_colour():
+    looks = {(mpl.colors.rgb_to_hsv(mpl.colors.to_rgb(look["facecolor"]))[2] > 0.95, look.get("hatch"))
+             for name, look in pictures.LOOKS.items() if name in ("attention", "scores and sums", "head")}  # fmt: skip
+    assert len(looks) == 3
+
+
+@every_config
+def test_every_tensor_of_the_map_has_the_area_of_its_parameters(ax, config):
+    ledger = Ledger.from_config(config)
+    pictures.ledger_map(ax, ledger)
+    areas = sorted(patch.get_width() * patch.get_height() for patch in ax.patches)
+    assert areas == pytest.approx(sorted(row.parameters / ledger.total for row in ledger))
+    labels = [label.get_text() for label in ax.get_xticklabels()]
+    assert f"{config.n_layer} blocks" in labels
+    assert ("head" in labels) is not config.tie_word_embeddings
+
+
+def test_a_waterfall_shows_each_change_and_the_sums_that_are_asked_for(ax):
+    pictures.waterfall(ax, ("from", 1000), [("more", 500), ("between", None), ("less", -200), ("to", None)])
+    assert texts(ax) == [" 1,000", " +500", " 1,500", " −200", " 1,300"]
+    assert [(patch.get_x(), patch.get_width()) for patch in ax.patches] == [
+        (0, 1000), (1000, 500), (0, 1500), (1300, 200), (0, 1300),
+    ]  # fmt: skip
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["from", "more", "between", "less", "to"]
+
+
+# The card.
+
+
+@every_config
+def test_the_cards_numbers_are_the_ledgers_and_add_up(config):
+    ledger = Ledger.from_config(config)
+    rows = {name.strip(): (factors, count) for name, factors, count in card.card_rows(config)}
+    counts = {name: int(count.replace(",", "")) for name, (_, count) in rows.items() if count}
+    C, L = config.n_embd, config.n_layer
+    inside = ("attention", "MLP", "biases", "2 LayerNorms")
+    assert sum(counts[name] for name in inside) == ledger.subtotal("h.0.") == 12 * C * C + 13 * C
+    assert counts["All blocks"] == ledger.subtotal("h.")
+    whole = ("tokens", "positions", "All blocks", "Final LayerNorm", "Head")
+    assert sum(counts[name] for name in whole) == counts["Total"] == ledger.total
+    assert (counts["Head"] == 0) is config.tie_word_embeddings
+    for name in ("tokens", "positions", *inside, "All blocks", "Final LayerNorm"):
+        factors = [int(factor.replace(",", "")) for factor in rows[name][0].split("×")]
+        assert np.prod(factors) == counts[name]
+    assert f"One block of {L}" in rows
+
+
+@every_config
+def test_the_card_says_what_tying_does(ax, config):
+    card.budget_card(ax, config)
+    shown = " ".join(texts(ax))
+    V, C, total = config.vocab_size, config.n_embd, Ledger.from_config(config).total
+    other = total + V * C if config.tie_word_embeddings else total - V * C
+    assert ("Tied: the head is the token table and adds nothing" in shown) is config.tie_word_embeddings
+    assert {V * C, other} <= numbers(ax)
+    assert f"GPT-2 ({total / 1e6:,.0f}M): Architectural Accounting" in shown
+
+
+@pytest.mark.parametrize("config", [*CONFIGS.values(), LARGE], ids=[*CONFIGS, "large"])
+def test_on_the_card_nothing_overlaps_and_nothing_leaves_it(config):
+    figure = plt.figure(figsize=(5.6, 5.6), layout="none")
+    ax = card.budget_card(figure.add_axes((0, 0, 1, 1)), config)
+    edge = card.BORDER
+    side = ax.get_window_extent().width
+    placed = [text.get_window_extent() for text in ax.texts if text.get_text()]
+    assert all(edge < box.x0 and box.x1 < side - edge for box in placed)
+    assert not any(one.overlaps(other) for one, other in combinations(placed, 2))
+    plt.close(figure)
+
+
+def test_the_cards_border_is_eight_pixels_of_navy_round_parchment():
+    figure = plt.figure(figsize=(4, 4), dpi=100, layout="none")
+    card.budget_card(figure.add_axes((0, 0, 1, 1)), ODD)
+    figure.canvas.draw()
+    pixels = np.asarray(figure.canvas.buffer_rgba())[:, :, :3]
+    navy, parchment = (0, 0, 128), (0xFC, 0xF0, 0xDB)
+    for row in (pixels[200], pixels[:, 200]):
+        assert (row[:8] == navy).all()
+        assert (row[-8:] == navy).all()
+        assert tuple(row[9]) == tuple(row[-10]) == parchment
+    plt.close(figure)
+
+
 def test_drawing_does_not_load_torch():
-    modules = "gptlab.plots.architecture, gptlab.plots.ribbon, gptlab.plots.curves"
+    names = ("architecture", "ribbon", "curves", "ledger", "card")
+    modules = ", ".join(f"gptlab.plots.{name}" for name in names)
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
