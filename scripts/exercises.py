@@ -21,7 +21,8 @@ from gptlab.exercises.report import Report
 def attempts(exercise: Exercise | NumericExercise) -> list[tuple[Any, str | None]]:
     """What learners may hand in, each with the id of the mistake in it, or None for a right answer."""
     if isinstance(exercise, NumericExercise):
-        return [(int(exercise.answer.value), None), *((int(w.value.value), "number") for w in exercise.wrong)]
+        wrong = [(str(wrong.value.value), "number") for wrong in exercise.wrong]
+        return [(str(exercise.answer.value), None), *wrong]
     right: list[tuple[Any, str | None]] = [
         (define(source, exercise.name), None) for source in (exercise.solution, *exercise.also_correct)
     ]

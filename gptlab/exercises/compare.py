@@ -38,7 +38,7 @@ def as_expected_kind(value: Any, expected: Any) -> Any:
 
 
 def same(value: Any, expected: Any) -> bool:
-    """Whether two answers agree: exactly, or for floating-point tensors within the tolerance.
+    """Whether two answers agree: exactly, or for floating-point numbers and tensors within the tolerance.
 
     An infinite value or NaN agrees with one of its kind, so that a mistake that makes NaN is recognised.
     """
@@ -49,6 +49,10 @@ def same(value: Any, expected: Any) -> bool:
             and value.keys() == expected.keys()
             and all(same(value[key], expected[key]) for key in expected)
         )
+    if is_module(expected):
+        return is_module(value) and same(dict(value.state_dict()), dict(expected.state_dict()))
+    if isinstance(expected, float) and isinstance(value, int | float):
+        return math.isclose(value, expected, rel_tol=TOLERANCE)
     if not is_tensor(expected):
         return type(value) is type(expected) and bool(value == expected)
     if not is_tensor(value) or value.shape != expected.shape:
@@ -144,6 +148,12 @@ def is_tensor(value: Any) -> bool:
     """Whether ``value`` is a PyTorch tensor, without importing PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_module(value: Any) -> bool:
+    """Whether ``value`` is a PyTorch module, without importing PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
 
 
 def is_named(value: Any) -> bool:

@@ -44,7 +44,7 @@ def gives_the_same_twice(function: Callable[..., Any], case: tuple[Any, ...]) ->
 def gradient_reaches(*names: str) -> Callable[..., Diagnosis | None]:
     """[G] A gradient of the output reaches these arguments, named in the order of the case, ``""`` for others.
 
-    Of an argument that is a dict of tensors, it reaches each.
+    Of an argument that is a dict of tensors, or a module, it reaches each.
     """
 
     def probe(function: Callable[..., Any], case: tuple[Any, ...]) -> Diagnosis | None:
@@ -52,6 +52,8 @@ def gradient_reaches(*names: str) -> Callable[..., Diagnosis | None]:
         for argument, name in zip(case, names, strict=True):
             if name and isinstance(argument, dict):
                 wanted |= {f"{name}[{key!r}]": tensor for key, tensor in argument.items()}
+            elif name and compare.is_module(argument):
+                wanted |= {f"{name}.{key}": tensor for key, tensor in argument.named_parameters()}
             elif name:
                 wanted[name] = argument
         for tensor in wanted.values():
@@ -68,7 +70,7 @@ def gradient_reaches(*names: str) -> Callable[..., Diagnosis | None]:
                 return Diagnosis(
                     "no-gradient",
                     f"the values are right, but no gradient reaches {name}, so it could never learn. Look for "
-                    f"detach(), .data, .numpy(), torch.tensor(...) or torch.no_grad() on the way.",
+                    f"detach(), .data, .item(), .numpy(), torch.tensor(...) or torch.no_grad() on the way.",
                     evidence,
                 )
         return None

@@ -41,13 +41,18 @@ class Quantity:
     def agrees_with(self, exact: Quantity) -> bool:
         """Whether ``exact``, rounded as finely as this was written, is this.
 
-        A plain number is taken to be in the unit asked for. A rounded answer needs three significant digits.
+        A plain number is taken to be in the unit asked for, or in its base unit. A rounded answer needs three
+        significant digits. Where ``exact`` is rounded itself, as ``"10.825"`` is, more digits are not compared.
         """
+        if not self.measure and exact.unit in UNITS and UNITS[exact.unit][1] != 1:
+            unit = UNITS[exact.unit][1]
+            if Quantity(self.value * unit, exact.measure, self.step * unit).agrees_with(exact):
+                return True
         if self.measure and exact.measure and self.measure != exact.measure:
             return False
         if self.step and self.value and abs(self.value) < 100 * self.step:
             return False
-        return abs(self.value - exact.value) <= self.step / 2
+        return abs(self.value - exact.value) <= max(self.step, exact.step) / 2
 
 
 def parse(answer: Any) -> Quantity:

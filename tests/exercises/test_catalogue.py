@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import random
 from dataclasses import replace
 from itertools import combinations
@@ -13,7 +14,7 @@ import torch
 
 from gptlab.exercises import compare
 from gptlab.exercises.engine import Outcome, examine, make_cases, run
-from gptlab.exercises.exercise import Exercise, NumericExercise, everything
+from gptlab.exercises.exercise import Exercise, NumericExercise, everything, find
 
 ALL = everything()
 FUNCTIONS = [exercise for exercise in ALL if isinstance(exercise, Exercise)]
@@ -72,6 +73,23 @@ def test_every_mistake_is_visible_and_named(exercise, mistake, seed):
     assert report.diagnosis.evidence
 
 
+@pytest.mark.parametrize("mistake", find("InputEmbedding").mistakes, ids=lambda mistake: mistake.id)
+def test_a_mistake_inside_a_class_is_named(mistake):
+    class InputEmbedding(torch.nn.Module):
+        def __init__(self, vocab_size, n_positions, n_embd):
+            super().__init__()
+            self.wte = torch.nn.Embedding(vocab_size, n_embd)
+            self.wpe = torch.nn.Embedding(n_positions, n_embd)
+
+        def forward(self, tokens):
+            on = frozenset({mistake.id})
+            return find("InputEmbedding").reference(tokens, self.wte.weight, self.wpe.weight, on=on)
+
+    report = examine(find("InputEmbedding"), InputEmbedding)
+    assert report.diagnosis, report
+    assert report.diagnosis.id == mistake.id
+
+
 @each_function
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_two_mistakes_give_the_same_answers(exercise, seed):
@@ -124,8 +142,9 @@ def test_the_solution_passes_its_own_check(exercise):
 
 @each_number
 def test_the_solution_computes_the_answer(exercise):
-    assert examine(exercise, eval(exercise.solution)).status == "passed"
-    assert examine(exercise, f"{eval(exercise.solution):,}").status == "passed"
+    answer = eval(exercise.solution, {"math": math})
+    assert examine(exercise, answer).status == "passed"
+    assert examine(exercise, f"{answer:,}").status == "passed"
 
 
 @each_number
@@ -133,7 +152,7 @@ def test_every_wrong_number_is_recognised_and_no_two_are_the_same(exercise):
     values = [wrong.value.value for wrong in exercise.wrong]
     assert len({*values, exercise.answer.value}) == len(values) + 1
     for wrong in exercise.wrong:
-        report = examine(exercise, int(wrong.value.value))
+        report = examine(exercise, str(wrong.value.value))
         assert report.diagnosis, report
         assert report.diagnosis.message == wrong.message
 
@@ -189,8 +208,6 @@ def test_reports_name_no_tensor_at_length(exercise):
 
 
 def test_a_catalogue_module_is_named_after_its_exercise():
-    from gptlab.exercises.exercise import find
-
     for exercise in ALL:
         assert find(exercise.name) is exercise
         assert inspect.getmodule(find)

@@ -37,3 +37,17 @@ def test_plain_integers_are_exact():
     assert parse(124_439_808).step == 0
     assert not parse(124_439_809).agrees_with(parse(124_439_808))
     assert STATE.agrees_with(STATE_BYTES)
+
+
+def test_a_plain_number_is_in_the_unit_asked_for_or_in_its_base_unit():
+    for answer in ("23.67 %", 23.67, 0.2367, "0.236740"):
+        assert parse(answer).agrees_with(parse("23.674 %"))
+    assert not parse(2367).agrees_with(parse("23.67 %"))
+    assert parse(1.854).agrees_with(parse("1.854 GiB"))
+    assert not parse("1.854 GB").agrees_with(parse("1.854 GiB"))
+
+
+@pytest.mark.parametrize("answer", [10.824904994, 10.824904441833496, "10.825", "10.82"])
+def test_more_digits_than_the_exact_answer_has_are_not_compared(answer):
+    assert parse(answer).agrees_with(parse("10.825"))
+    assert not parse("10.826").agrees_with(parse("10.825"))
