@@ -119,7 +119,8 @@ def save_card(config: GPTConfig, file: Path) -> None:
 
     from gptlab.plots.card import budget_card
 
-    figure = Figure(figsize=(7.2, 7.2), dpi=150, layout="none")  # the axes fill it
+    figure = Figure(figsize=(7.2, 7.2), dpi=150)
+    figure.set_layout_engine("none")  # the axes fill it
     FigureCanvasAgg(figure)
     budget_card(figure.add_axes((0, 0, 1, 1)), config)
     with replacing(file) as partial:
