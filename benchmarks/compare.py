@@ -31,6 +31,7 @@ from torch import Tensor
 from gptlab.attention import CausalSelfAttention
 from gptlab.checkpoint import SHIPPED, load_checkpoint, save_checkpoint
 from gptlab.config import PRESETS, GPTConfig, read_config
+from gptlab.flops import forward_flops
 from gptlab.generation import generate
 from gptlab.model import GPT
 from gptlab.training import training_loss
@@ -253,7 +254,7 @@ def time_small_model(rounds: int) -> Timing:
 
 def print_small_model(timing: Timing, limits: Limits) -> None:
     tokens = SMALL_BATCH * SMALL.n_positions
-    least = 3 * tokens * flops_per_token(SMALL, SMALL.n_positions) / limits.flops
+    least = 3 * tokens * sum(forward_flops(SMALL).values()) / limits.flops
     print(f"\nthe model that ships with the package, training, B={SMALL_BATCH} T={SMALL.n_positions}")
     for name, times in ("as trained", timing.ours), ("with token_loss(model(x), y)", timing.theirs):
         seconds = median(times)
@@ -320,13 +321,6 @@ def gemm_flops(m: int, k: int, n: int, repeats: int) -> float:
     return 2 * m * k * n / fastest
 
 
-def flops_per_token(config: GPTConfig, T: int) -> int:
-    """Forward FLOPs per token, attention counted with all T × T scores: 284,812,800 at T = 1024."""
-    C, L, V = config.n_embd, config.n_layer, config.vocab_size
-    weights = 12 * L * C * C + V * C  # each multiplies and adds once per token
-    return 2 * weights + 4 * L * T * C
-
-
 def bytes_per_token(config: GPTConfig) -> int:
     """Weight bytes that a decoded token reads: all but the position table, of which it reads one row."""
     with torch.device("meta"):
@@ -337,9 +331,9 @@ def bytes_per_token(config: GPTConfig) -> int:
 def least_seconds(case: str, limits: Limits) -> float:
     """The time the case would take if the machine did nothing but the work counted here, at its limit."""
     if case == "forward":
-        return FORWARD_TOKENS * flops_per_token(CONFIG, FORWARD_TOKENS) / limits.flops
+        return FORWARD_TOKENS * sum(forward_flops(CONFIG, FORWARD_TOKENS).values()) / limits.flops
     if "step" in case:  # the backward pass has two products for each of the forward pass
-        return 3 * STEP_TOKENS * flops_per_token(CONFIG, STEP_TOKENS) / limits.flops
+        return 3 * STEP_TOKENS * sum(forward_flops(CONFIG, STEP_TOKENS).values()) / limits.flops
     return NEW_TOKENS * bytes_per_token(CONFIG) / limits.bytes
 
 

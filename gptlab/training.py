@@ -195,8 +195,9 @@ def train(
     while run.step < settings.steps:
         started = time.perf_counter()
         model.train()
+        rate = learning_rate(run.step, settings)
         for group in run.optimizer.param_groups:
-            group["lr"] = learning_rate(run.step, settings)
+            group["lr"] = rate
         x, y = (part.to(run.device) for part in run.batches.next())
         loss = backward(model, x, y, settings.micro_batches, settings.precision)
         norm = nn.utils.clip_grad_norm_(model.parameters(), settings.max_norm)
@@ -210,9 +211,7 @@ def train(
         measured = None
         if run.validation is not None and (last or run.step % settings.evaluate_every == 0):
             measured = evaluate(model, run.validation, settings.batch_size, settings.context)
-        row = LogRow(
-            run.step, loss.item(), learning_rate(run.step - 1, settings), norm.item(), measured, seconds
-        )
+        row = LogRow(run.step, loss.item(), rate, norm.item(), measured, seconds)
         rows.append(row)
         stop = after_step(row) == "stop"
         if folder is not None:
