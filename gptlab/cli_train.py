@@ -17,7 +17,8 @@ from gptlab import data
 from gptlab.config import GPTConfig
 from gptlab.devices import device
 from gptlab.model import GPT
-from gptlab.training import STATE, LogRow, Run, TrainingSettings, load_state, read_log, resume, train
+from gptlab.tokenizer import get_tokenizer
+from gptlab.training import STATE, LogRow, Run, TrainingSettings, read_log, resume, train
 
 TRAIN, VALIDATION, PICTURE = "train.npy", "validation.npy", "loss.png"
 
@@ -42,22 +43,24 @@ def begin(folder: Path, text: Path | None, config: GPTConfig, settings: Training
     (folder / "settings.json").write_text(json.dumps(content, indent=2) + "\n", "utf-8")
     torch.manual_seed(settings.seed)
     model = GPT(config).to(device())
-    _train(Run(model, settings, *_tokens(folder, config.vocab_size)), folder)
+    _train(Run(model, settings, *_tokens(folder)), folder)
 
 
 def go_on(folder: Path) -> None:
     """Take up the run in a folder."""
-    vocab_size = load_state(folder).get("config", {}).get("vocab_size", 0)
-    tokens, validation = _tokens(folder, vocab_size)
-    run = resume(folder, tokens, validation, device())
+    if not (folder / STATE).exists():
+        raise FileNotFoundError(f"{folder} holds no run: there is no {STATE}")
+    run = resume(folder, *_tokens(folder), device=device())
     if run.step == run.settings.steps:
         raise ValueError(f"the run in {folder} is complete: all its {run.step} steps are done")
     print(f"Going on after step {run.step}")
     _train(run, folder)
 
 
-def _tokens(folder: Path, vocab_size: int) -> list[data.Tokens]:
-    return [data.load_tokens(folder / name, vocab_size) for name in (TRAIN, VALIDATION)]
+def _tokens(folder: Path) -> tuple[data.Tokens, data.Tokens]:
+    """What to train on and what is held out, in GPT-2's vocabulary, which every run here has."""
+    vocab_size = get_tokenizer().vocab_size
+    return data.load_tokens(folder / TRAIN, vocab_size), data.load_tokens(folder / VALIDATION, vocab_size)
 
 
 def _train(run: Run, folder: Path) -> None:

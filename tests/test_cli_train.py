@@ -116,6 +116,12 @@ def test_options_that_resume_would_ignore_are_refused(tmp_path):
     assert "leave out --steps and --n-layer" in result.stderr
 
 
+def test_a_folder_without_a_run_says_so(tmp_path):
+    result = run("train", "--resume", tmp_path)
+    assert result.exit_code == 2
+    assert "holds no run" in result.stderr
+
+
 @pytest.mark.parametrize("name", ["train.npy", "state.pt"])
 def test_a_damaged_run_is_a_clear_error(text, tmp_path, name):
     out = tmp_path / "run"
