@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from gptlab.devices import has_values
 from gptlab.unembedding import check_targets
 
 ROWS = 512  # positions at a time: the buffer holds ROWS × V numbers, 103 MB for GPT-2
@@ -77,6 +78,6 @@ class _FusedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         dh, dW = ctx.saved_tensors
-        if gradient != 1:  # else, almost always, nothing need be copied
+        if has_values(gradient) and gradient != 1:  # else, almost always, nothing need be copied
             dh, dW = dh * gradient, dW * gradient
         return dh, dW, None, None
