@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 
 import torch
@@ -13,6 +14,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from gptlab.memory.run import build, run_steps, step_loss, switches
 from gptlab.memory.step import TrainingStep
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would announce its start on the terminal
 
 
 def allocator_peaks(step: TrainingStep, count: int = 2) -> dict[str, int]:
