@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 app = typer.Typer(
-    help="GPT-2 built step by step: count it, train it, let it write, check exercises.",
+    help="GPT-2 built step by step: count it, weigh it, train it, let it write, check exercises.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -23,7 +23,7 @@ COLOURS = {"✓": "green", "✗": "yellow", "!": "red", "○": "dim"}
 
 @app.callback()
 def main() -> None:
-    """GPT-2 built step by step: count it, train it, let it write, check exercises."""
+    """GPT-2 built step by step: count it, weigh it, train it, let it write, check exercises."""
 
 
 @app.command()
@@ -108,6 +108,76 @@ def ledger(
         sys.stdout.write(cli_ledger.as_json(found) + "\n")
     else:
         cli_ledger.show(found, Console(highlight=False))
+
+
+@app.command()
+def memory(
+    source: Annotated[
+        str, typer.Argument(help="gpt2, gpt2-medium, gpt2-large or gpt2-xl; a config.json; a checkpoint")
+    ] = "gpt2",
+    batch: Annotated[int, typer.Option(help="windows in a step, or rows that are generated")] = 4,
+    context: Annotated[
+        int | None, typer.Option(help="tokens in a window; the model's longest if left out")
+    ] = None,
+    precision: Annotated[
+        str, typer.Option(help="fp32, amp, bf16 or master; --inference: fp32, bf16 or int8")
+    ] = "fp32",
+    attention: Annotated[str, typer.Option(help="sdpa, the fused kernel, or explicit")] = "sdpa",
+    checkpointing: Annotated[bool, typer.Option("--checkpointing", help="compute each block twice")] = False,
+    loss: Annotated[str, typer.Option(help="full, chunked or fused, which gptlab train uses")] = "full",
+    optimizer: Annotated[str, typer.Option(help="AdamW's form: fused, foreach or loop")] = "fused",
+    micro_batches: Annotated[int, typer.Option(help="parts in which a batch is computed")] = 1,
+    dropout: Annotated[float | None, typer.Option(help="in place of the config's, 0.1 in GPT-2")] = None,
+    inference: Annotated[
+        bool, typer.Option("--inference", help="of generating text, not of training")
+    ] = False,
+    fits: Annotated[
+        str | None, typer.Option(help="a size, such as 8GB: does it fit, and what would make it?")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="draw the step's timeline: a .png, .svg or .pdf")] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="also run it on fake tensors, and compare")] = False,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object with every number")] = False,
+) -> None:
+    """Predict the memory of a training step of SOURCE, its peak to the byte; or of generating text with it.
+
+    With --fits the exit status is 1 if it does not fit.
+    """
+    from gptlab import cli_memory
+
+    console = Console(highlight=False, soft_wrap=True)
+    fit = True
+    try:
+        config = cli_memory.config_of(source, dropout=dropout)
+        limit = None if fits is None else cli_memory.parse_size(fits)
+        if inference:
+            if json or plot or trace or limit:
+                _fail("--json, --plot, --trace and --fits are for a training step: leave out --inference")
+            T, found = cli_memory.predict_inference(config, batch, context, precision)
+            cli_memory.show_inference(source, batch, T, precision, found, console)
+            return
+        how = {
+            "precision": precision,
+            "attention": attention,
+            "checkpointing": checkpointing,
+            "loss": loss,
+            "optimizer": optimizer,
+            "micro_batches": micro_batches,
+        }
+        predicted = cli_memory.predict_training(config, batch, context, **how)
+        if plot is not None:
+            cli_memory.save_plot(predicted, plot)
+        if json:
+            sys.stdout.write(cli_memory.training_json(source, predicted) + "\n")
+            return
+        if limit is None:
+            cli_memory.show_training(source, predicted, console)
+        else:
+            fit = cli_memory.show_fit(predicted, limit, console)
+        if trace:
+            cli_memory.show_trace(predicted, console)
+    except (OSError, ValueError, TypeError) as error:
+        _fail(str(error))
+    raise typer.Exit(0 if fit else 1)
 
 
 @app.command()

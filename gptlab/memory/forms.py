@@ -149,7 +149,7 @@ def head_and_loss(step: TrainingStep) -> dict[str, int]:
         return {"hidden states": r * N * C, "targets": 8 * N + 8}
     e, width = (4, 4) if step.precision == "fp32" else (2, 4) if step.precision == "amp" else (2, 2)
     head = e * N * C + (2 * V * C if step.precision == "amp" else 0)
-    return {"head": head, "logarithms of the probabilities": width * V * N + width, "targets": 8 * N}
+    return {"head": head, "log-probabilities": width * V * N + width, "targets": 8 * N}
 
 
 # Inference

@@ -69,7 +69,7 @@ class Replay(AttentionOperations):
         for i in range(self.config.n_layer):
             if self.step.checkpointing:
                 run = partial(self.block, x, i)
-                x = self.tape.checkpoint(run, partial(self.run_again, run))
+                x = self.tape.checkpoint(x.data, run, partial(self.run_again, run))
                 del run
             else:
                 x = self.block(x, i)
@@ -204,7 +204,7 @@ class Replay(AttentionOperations):
         for start in range(0, self.N, chunk):
             rows = min(chunk, self.N - start)
             part = Value(rows * self.C, h.width, h.data, self.tape.record(collect))
-            loss = self.tape.checkpoint(partial(self.chunk_loss, part, rows, W_U))
+            loss = self.tape.checkpoint(h.data, partial(self.chunk_loss, part, rows, W_U))
             losses.append(loss.node)
             _total = allocate("add", 4)
             del loss, part

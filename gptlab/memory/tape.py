@@ -174,8 +174,17 @@ class Tape:
         else:
             node.keep(tensors)
 
-    def checkpoint(self, run: Callable[[], Value], again: Callable[[], object] | None = None) -> Value:
-        """Run a part of the forward pass as a segment; ``again``, if given, is how it runs the second time."""
+    def checkpoint(
+        self, given: Bytes, run: Callable[[], Value], again: Callable[[], object] | None = None
+    ) -> Value:
+        """Run a part of the forward pass as a segment.
+
+        Args:
+            given: the part's input, which is kept.
+            run: the part.
+            again: how it runs the second time, if otherwise.
+        """
+        given.keep("activations")
         self._segment = Segment(again or run)
         try:
             return run()
