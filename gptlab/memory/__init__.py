@@ -1,0 +1,1 @@
+"""Memory to the byte: what a model takes, by formula."""
