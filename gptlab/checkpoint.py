@@ -302,11 +302,11 @@ def _to_linear(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     """
     dtype = dtype or tensor.dtype
     if not TRANSPOSED.fullmatch(name) or tensor.ndim != 2:
-        return torch.empty(tensor.shape, dtype=dtype).copy_(tensor)
+        return torch.empty(tensor.shape, dtype=dtype, device="cpu").copy_(tensor)
     inputs, outputs = tensor.shape
     if dtype == torch.float32 and outputs >= inputs:
-        return torch.empty(tensor.shape, dtype=dtype).copy_(tensor).T
-    return torch.empty(tensor.T.shape, dtype=dtype).copy_(tensor.T)
+        return torch.empty(tensor.shape, dtype=dtype, device="cpu").copy_(tensor).T
+    return torch.empty(tensor.T.shape, dtype=dtype, device="cpu").copy_(tensor.T)
 
 
 def _matching_preset(tensors: dict[str, Tensor], file: Path) -> GPTConfig:
