@@ -58,6 +58,7 @@ serve: book
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks.compare
+	@$(BIN)/python -m benchmarks.memory
 
 exercises: $(READY)
 	@$(BIN)/python scripts/exercises.py

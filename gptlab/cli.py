@@ -206,42 +206,48 @@ def train(
         int, typer.Option(help="steps from one measurement on held-out text to the next")
     ] = 400,
     save_every: Annotated[int, typer.Option(help="steps from one checkpoint to the next")] = 100,
+    strategy: Annotated[
+        str | None, typer.Option(help="ddp or fsdp: how the processes that torchrun started share the work")
+    ] = None,
 ) -> None:
     """Train a small GPT with GPT-2's vocabulary: on Shakespeare, which ships with the package, or on --text.
 
     Ctrl-C stops after the step, with a checkpoint. Whatever else happens, --resume goes on from the last one.
+
+    On several devices, here two: torchrun --standalone --nproc-per-node 2 -m gptlab train --strategy ddp
     """
     from gptlab import cli_train
     from gptlab.config import GPTConfig
     from gptlab.training import TrainingSettings
 
     try:
-        if resume is not None:
-            _alone("resume", call)
-            cli_train.go_on(resume)
-            return
-        config = GPTConfig(
-            n_positions=context,
-            n_embd=n_embd,
-            n_layer=n_layer,
-            n_head=n_head,
-            embd_pdrop=dropout,
-            attn_pdrop=0.0,  # dropout inside attention would cost its fast form on CPUs
-            resid_pdrop=dropout,
-        )
-        settings = TrainingSettings(
-            steps=steps,
-            batch_size=batch_size,
-            context=context,
-            micro_batches=micro_batches,
-            learning_rate=learning_rate,
-            warmup=warmup,
-            precision=precision,
-            seed=seed,
-            evaluate_every=evaluate_every,
-            save_every=save_every,
-        )
-        cli_train.begin(out, text, config, settings)
+        with cli_train.gathered(strategy) as place:
+            if resume is not None:
+                _alone("resume", call, allowed="strategy")
+                cli_train.go_on(resume, place)
+                return
+            config = GPTConfig(
+                n_positions=context,
+                n_embd=n_embd,
+                n_layer=n_layer,
+                n_head=n_head,
+                embd_pdrop=dropout,
+                attn_pdrop=0.0,  # dropout inside attention would cost its fast form on CPUs
+                resid_pdrop=dropout,
+            )
+            settings = TrainingSettings(
+                steps=steps,
+                batch_size=batch_size,
+                context=context,
+                micro_batches=micro_batches,
+                learning_rate=learning_rate,
+                warmup=warmup,
+                precision=precision,
+                seed=seed,
+                evaluate_every=evaluate_every,
+                save_every=save_every,
+            )
+            cli_train.begin(out, text, config, settings, place)
     except (OSError, ValueError, FloatingPointError) as error:
         _fail(str(error))
 
@@ -294,15 +300,18 @@ def generate(
         _fail(str(error))
 
 
-def _alone(option: str, call: typer.Context) -> None:
-    """Stop if other options were given, which would have no effect."""
+def _alone(option: str, call: typer.Context, allowed: str) -> None:
+    """Raise if other options than these two were given, which would have no effect."""
     others = [
         name.replace("_", "-")
         for name in call.params
-        if name != option and getattr(call.get_parameter_source(name), "name", "") == "COMMANDLINE"
+        if name not in (option, allowed)
+        and getattr(call.get_parameter_source(name), "name", "") == "COMMANDLINE"
     ]
     if others:
-        _fail(f"--{option} goes on with the settings of the run: leave out --{' and --'.join(others)}")
+        raise ValueError(
+            f"--{option} goes on with the settings of the run: leave out --{' and --'.join(others)}"
+        )
 
 
 def _run(file: Path) -> dict[str, object]:

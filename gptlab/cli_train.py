@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -15,6 +17,7 @@ from tqdm import tqdm
 
 from gptlab import data
 from gptlab.config import GPTConfig
+from gptlab.data import Tokens
 from gptlab.devices import device
 from gptlab.model import GPT
 from gptlab.tokenizer import get_tokenizer
@@ -23,8 +26,61 @@ from gptlab.training import STATE, LogRow, Run, TrainingSettings, read_log, resu
 TRAIN, VALIDATION, PICTURE = "train.npy", "validation.npy", "loss.png"
 
 
-def begin(folder: Path, text: Path | None, config: GPTConfig, settings: TrainingSettings) -> None:
+@dataclass(frozen=True)
+class Place:
+    """Where a run goes on: here, or in several processes of which this is one."""
+
+    make_run: Callable[[GPT, TrainingSettings, Tokens, Tokens | None], Run]
+    """Makes a run of a model on the CPU, settings, and tokens to train and to measure on."""
+    command: str = "gptlab train"
+    """What trains in the same way."""
+    processes: int = 1
+    first: bool = True
+    """Whether this process is the one that writes and prints."""
+    wait: Callable[[], object] = lambda: None
+    """Return when every process has come here."""
+
+
+@contextmanager
+def gathered(strategy: str | None) -> Iterator[Place]:
+    """This process alone; or, where torchrun has started it, together with the others.
+
+    Raises:
+        ValueError: the strategy is unknown; or torchrun was left out, or the strategy.
+    """
+    processes = os.environ.get("WORLD_SIZE") if "TORCHELASTIC_RUN_ID" in os.environ else None
+    torchrun = f"torchrun --standalone --nproc-per-node {processes or 2} -m gptlab train --strategy "
+    if processes is None and strategy is None:
+        yield Place(lambda model, *rest: Run(model.to(device()), *rest))
+    elif processes is None:
+        raise ValueError(f"--strategy is for several processes, which torchrun starts: {torchrun}{strategy}")
+    else:
+        from torch.distributed import barrier, get_rank
+
+        from gptlab import distributed  # slow to import, and not needed by one process
+
+        with distributed.joined() as own:
+            if strategy is None:
+                raise ValueError(
+                    f"torchrun started {processes} processes: say how they share the work, with --strategy ddp or "
+                    f"--strategy fsdp"
+                )
+            make_run = partial(distributed.SharedRun, strategy=strategy, device=own)
+            yield Place(make_run, torchrun + strategy, int(processes), get_rank() == 0, barrier)
+
+
+def begin(
+    folder: Path, text: Path | None, config: GPTConfig, settings: TrainingSettings, place: Place
+) -> None:
     """Start a run in a new folder. All that it needs later is put there."""
+    if place.first:
+        _prepare(folder, text, config, settings)
+    place.wait()
+    torch.manual_seed(settings.seed)
+    _train(place.make_run(GPT(config), settings, *_tokens(folder)), folder, place)
+
+
+def _prepare(folder: Path, text: Path | None, config: GPTConfig, settings: TrainingSettings) -> None:
     if (folder / STATE).exists():
         raise ValueError(
             f"{folder} already holds a run: go on with gptlab train --resume {folder}, or choose another --out"
@@ -41,48 +97,50 @@ def begin(folder: Path, text: Path | None, config: GPTConfig, settings: Training
         data.save_tokens(tokens, folder / name)
     content = {"text": str(text or "shakespeare"), "config": asdict(config), "settings": asdict(settings)}
     (folder / "settings.json").write_text(json.dumps(content, indent=2) + "\n", "utf-8")
-    torch.manual_seed(settings.seed)
-    model = GPT(config).to(device())
-    _train(Run(model, settings, *_tokens(folder)), folder)
 
 
-def go_on(folder: Path) -> None:
+def go_on(folder: Path, place: Place) -> None:
     """Take up the run in a folder."""
     if not (folder / STATE).exists():
         raise FileNotFoundError(f"{folder} holds no run: there is no {STATE}")
-    run = resume(folder, *_tokens(folder), device=device())
+    run = resume(folder, *_tokens(folder), make_run=place.make_run)
     if run.step == run.settings.steps:
         raise ValueError(f"the run in {folder} is complete: all its {run.step} steps are done")
-    print(f"Going on after step {run.step}")
-    _train(run, folder)
+    if place.first:
+        print(f"Going on after step {run.step}")
+    _train(run, folder, place)
 
 
-def _tokens(folder: Path) -> tuple[data.Tokens, data.Tokens]:
+def _tokens(folder: Path) -> tuple[Tokens, Tokens]:
     """What to train on and what is held out, in GPT-2's vocabulary, which every run here has."""
     vocab_size = get_tokenizer().vocab_size
     return data.load_tokens(folder / TRAIN, vocab_size), data.load_tokens(folder / VALIDATION, vocab_size)
 
 
-def _train(run: Run, folder: Path) -> None:
+def _train(run: Run, folder: Path, place: Place) -> None:
     parameters = sum(p.numel() for p in run.model.parameters())
-    print(f"{parameters:,} parameters on {run.device.type}, {len(run.batches.tokens):,} tokens to train on")
+    where = run.device.type if place.processes == 1 else f"{place.processes} processes, {run.device.type}"
+    if place.first:
+        print(f"{parameters:,} parameters on {where}, {len(run.batches.tokens):,} tokens to train on")
     total, done = run.settings.steps, run.step
     with (
         _first_interrupt() as interrupted,
-        tqdm(total=total, initial=done, unit="step", dynamic_ncols=True) as bar,
+        tqdm(total=total, initial=done, unit="step", dynamic_ncols=True, disable=not place.first) as bar,
     ):
 
         def show(row: LogRow) -> str | None:
             bar.update()
             bar.set_postfix_str(f"loss {row.loss:.3f}")
-            if row.validation_loss is not None:
+            if row.validation_loss is not None and place.first:
                 bar.write(f"step {row.step:>6}  loss {row.loss:.4f}  held-out text {row.validation_loss:.4f}")
             return "stop" if interrupted() else None
 
         train(run, folder, after_step=show)
+    if not place.first:
+        return
     _draw(folder)
     if run.step < total:
-        print(f"Stopped after step {run.step} of {total}, saved. To go on: gptlab train --resume {folder}")
+        print(f"Stopped after step {run.step} of {total}, saved. To go on: {place.command} --resume {folder}")
     else:
         print(f'Done. Let it write: gptlab generate "To be" --model {folder} --stream')
 

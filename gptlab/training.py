@@ -99,7 +99,14 @@ class LogRow:
 
 
 class Run:
-    """A model in training, with all that decides how it goes on."""
+    """A model in training, with all that decides how it goes on.
+
+    What a step does with it stands in the methods, because :class:`gptlab.distributed.SharedRun`, a run in several
+    processes at once, does it in another way.
+    """
+
+    writes = True
+    """Whether this process writes log and checkpoints; of several, one does."""
 
     def __init__(
         self,
@@ -124,13 +131,29 @@ class Run:
             )
         self.model, self.settings, self.validation = model, settings, validation
         self.batches = Batches(tokens, settings.batch_size, settings.context, settings.seed)
-        self.optimizer = make_optimizer(model, settings)
+        self.optimizer: torch.optim.Optimizer = make_optimizer(model, settings)
         self.fingerprint = fingerprint(tokens)
         self.step = 0
 
     @property
     def device(self) -> torch.device:
         return self.model.wte.weight.device
+
+    def backward(self, x: Int[Tensor, "B T"], y: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
+        """Give the parameters the gradient of the batch's mean loss, and return that loss."""
+        return backward(self.model, x, y, self.settings.micro_batches, self.settings.precision)
+
+    def clip_gradient(self) -> Float[Tensor, ""]:
+        """Shorten the gradient to ``max_norm`` if it is longer, and return the length that it had."""
+        return nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_norm)
+
+    def evaluate(self, tokens: Tokens) -> float:
+        """The mean loss over a row of tokens."""
+        return evaluate(self.model, tokens, self.settings.batch_size, self.settings.context)
+
+    def agree(self, stop: bool) -> bool:
+        """Whether to stop: if any process wants to, all do."""
+        return stop
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, in plain containers."""
@@ -199,8 +222,8 @@ def train(
         for group in run.optimizer.param_groups:
             group["lr"] = rate
         x, y = (part.to(run.device) for part in run.batches.next())
-        loss = backward(model, x, y, settings.micro_batches, settings.precision)
-        norm = nn.utils.clip_grad_norm_(model.parameters(), settings.max_norm)
+        loss = run.backward(x, y)
+        norm = run.clip_gradient()
         check_finite(loss, norm, run.step)
         run.optimizer.step()
         run.optimizer.zero_grad()
@@ -210,12 +233,13 @@ def train(
         last = run.step == settings.steps
         measured = None
         if run.validation is not None and (last or run.step % settings.evaluate_every == 0):
-            measured = evaluate(model, run.validation, settings.batch_size, settings.context)
+            measured = run.evaluate(run.validation)
         row = LogRow(run.step, loss.item(), rate, norm.item(), measured, seconds)
         rows.append(row)
-        stop = after_step(row) == "stop"
+        stop = run.agree(after_step(row) == "stop")
         if folder is not None:
-            append_log(Path(folder), row)
+            if run.writes:
+                append_log(Path(folder), row)
             if last or stop or run.step % settings.save_every == 0:
                 save_run(run, folder)
         if stop:
@@ -276,9 +300,7 @@ def backward(
     Raises:
         ValueError: no position has a target.
     """
-    total = (y != IGNORE).sum()
-    if not total:
-        raise ValueError(f"every one of the {y.numel()} targets is {IGNORE}: nothing is left to learn from")
+    total = count_targets(y)
     sum_of_parts = torch.zeros((), device=x.device)
     for inputs, targets in zip(x.chunk(micro_batches), y.chunk(micro_batches), strict=True):
         share = (targets != IGNORE).sum() / total
@@ -287,6 +309,18 @@ def backward(
             loss.backward()
             sum_of_parts += loss.detach()
     return sum_of_parts
+
+
+def count_targets(y: Int[Tensor, "B T"]) -> Int[Tensor, ""]:
+    """The number of positions that have a target.
+
+    Raises:
+        ValueError: none has.
+    """
+    total = (y != IGNORE).sum()
+    if not total:
+        raise ValueError(f"every one of the {y.numel()} targets is {IGNORE}: nothing is left to learn from")
+    return total
 
 
 def training_loss(
@@ -333,15 +367,26 @@ def save_run(run: Run, folder: str | PathLike[str]) -> None:
         OSError: it could not be written. The checkpoint before it is whole.
     """
     folder = Path(folder)
+    state = run.state_dict()  # of several processes, each takes part in putting it together
+    if not run.writes:
+        return
     try:
         with replacing(folder / STATE) as temporary, temporary.open("wb") as file:
-            torch.save(run.state_dict(), file)
-        save_checkpoint(run.model, folder)
+            torch.save(state, file)
+        save_checkpoint(model_of(state), folder)
     except (OSError, RuntimeError) as err:
         raise OSError(
             f"the checkpoint of step {run.step} could not be written to {folder}: {err}. The last complete one is "
             f"still there. Make room, then resume"
         ) from err
+
+
+def model_of(state: dict[str, Any]) -> GPT:
+    """The model in a run's state. It shares the state's tensors."""
+    with torch.device("meta"):  # shapes only
+        model = GPT(GPTConfig(**state["config"]))
+    model.load_state_dict(state["model"], assign=True)
+    return model
 
 
 def load_state(folder: str | PathLike[str]) -> dict[str, Any]:
@@ -365,16 +410,25 @@ def resume(
     tokens: Tokens,
     validation: Tokens | None = None,
     device: torch.device | str = "cpu",
+    make_run: Callable[[GPT, TrainingSettings, Tokens, Tokens | None], Run] = Run,
 ) -> Run:
     """The run that was saved in a folder, ready to go on, with the same tokens.
 
     On the machine it was saved on, it goes on as if it had never stopped: the same losses, bit for bit.
+
+    Args:
+        folder: where the run was saved.
+        tokens: those that it began with.
+        validation: token ids to measure on.
+        device: where to train.
+        make_run: makes a run of model, settings and tokens: :class:`Run`, or one in several processes, see
+            :mod:`gptlab.distributed`.
     """
     state = load_state(folder)
     try:
         settings = {**state["settings"], "betas": tuple(state["settings"]["betas"])}
         model = GPT(GPTConfig(**state["config"])).to(device)
-        run = Run(model, TrainingSettings(**settings), tokens, validation)
+        run = make_run(model, TrainingSettings(**settings), tokens, validation)
         run.load_state_dict(state)
     except KeyError as err:
         raise ValueError(f"{folder}/{STATE} has no entry {err}: it is no checkpoint of a run") from err
@@ -389,15 +443,16 @@ def start_log(folder: Path, run: Run) -> None:
     Raises:
         ValueError: the run is new, but the folder holds one that has begun.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    if not run.step and (folder / STATE).exists() and load_state(folder)["step"]:
-        raise ValueError(f"{folder} holds a run that has begun: resume it, or choose another folder")
-    remove_leftovers(folder)
-    kept = [row for row in read_log(folder) if row.step <= run.step] if run.step else []
-    with replacing(folder / LOG) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(LogRow.__dataclass_fields__)
-        writer.writerows(_cells(row) for row in kept)
+    if run.writes:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not run.step and (folder / STATE).exists() and load_state(folder)["step"]:
+            raise ValueError(f"{folder} holds a run that has begun: resume it, or choose another folder")
+        remove_leftovers(folder)
+        kept = [row for row in read_log(folder) if row.step <= run.step] if run.step else []
+        with replacing(folder / LOG) as temporary, temporary.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(LogRow.__dataclass_fields__)
+            writer.writerows(_cells(row) for row in kept)
     if not run.step:
         save_run(run, folder)  # from the first step on there is something to go back to
 

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gptlab.cli import app
+from gptlab.training import read_log
 
 pytestmark = pytest.mark.usefixtures("as_a_user")  # typer's context is of another class than the annotation's
 
@@ -114,6 +115,90 @@ def test_options_that_resume_would_ignore_are_refused(tmp_path):
     result = run("train", "--resume", tmp_path, "--steps", 5, "--n-layer", 2)
     assert result.exit_code == 2
     assert "leave out --steps and --n-layer" in result.stderr
+
+
+# Several processes
+
+
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node",
+    "2",
+    "-m",
+    "gptlab",
+]
+
+
+@pytest.mark.parametrize("options", [["--strategy", "ddp"], ["--resume", "run", "--strategy", "fsdp"]])
+def test_a_strategy_without_torchrun_shows_the_command(options, tmp_path):
+    result = run("train", "--out", tmp_path / "run", *options)
+    assert result.exit_code == 2
+    command = f"torchrun --standalone --nproc-per-node 2 -m gptlab train --strategy {options[-1]}"
+    assert command in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            [],
+            "torchrun started 2 processes: say how they share the work, with --strategy ddp or --strategy fsdp",
+        ),
+        (["--strategy", "zero"], "strategy='zero' must be 'ddp' or 'fsdp'"),
+        (["--strategy", "ddp", "--batch-size", "3"], "batch_size=3 must be divisible by 2 processes"),
+    ],
+)
+def test_in_two_processes_an_error_is_said_once(text, tmp_path, options, message):
+    command = [*TORCHRUN, "train", "--text", str(text), "--out", str(tmp_path / "run"), *SMALL, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    assert done.stderr.count(message) == 1, done.stderr
+    assert "gptlab/cli" not in done.stderr  # torchrun's own traceback is there, none of ours
+    assert not (tmp_path / "run" / "state.pt").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_are_interrupted_two_others_go_on_and_the_log_is_that_of_one(text, tmp_path):
+    out, other = tmp_path / "run", tmp_path / "unbroken"
+    options = ["--text", str(text), *SMALL, "--steps", "60", "--dropout", "0", "--evaluate-every", "30"]
+    running = subprocess.Popen(
+        [*TORCHRUN, "train", "--strategy", "ddp", "--out", str(out), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (out / "log.csv").exists() or len((out / "log.csv").read_text().splitlines()) < 5:
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    output, errors = running.communicate(timeout=300)
+    assert re.fullmatch(
+        r"403,008 parameters on 2 processes, cpu, \d+ tokens to train on\n"
+        r"Stopped after step \d+ of 60, saved. To go on: torchrun --standalone --nproc-per-node 2 -m gptlab train "
+        r"--strategy ddp --resume .*\n",
+        output,
+    ), (output, errors)
+    commands = (
+        [*TORCHRUN, "train", "--resume", str(out), "--strategy", "fsdp"],
+        [sys.executable, "-m", "gptlab", "train", "--out", str(other), *options],
+    )
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("Done. Let it write") == 1
+    rows, expected = read_log(out), read_log(other)
+    assert [row.step for row in rows] == [row.step for row in expected] == [*range(1, 61)]
+    assert [row.loss for row in rows] == pytest.approx([row.loss for row in expected], rel=0, abs=1e-5)
+    # The length of 400,000 numbers in float32 is right to about five digits, and in halves another one than in one.
+    lengths, others = ([row.gradient_norm for row in each] for each in (rows, expected))
+    assert lengths == pytest.approx(others, rel=2e-4)
+    assert rows[-1].validation_loss == pytest.approx(expected[-1].validation_loss, rel=0, abs=1e-5)
+    assert (out / "loss.png").stat().st_size > 1000
 
 
 def test_a_folder_without_a_run_says_so(tmp_path):

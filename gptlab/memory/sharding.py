@@ -1,0 +1,125 @@
+"""What each of several processes holds of a model in training: closed forms, in bytes, without PyTorch.
+
+Weights and gradients are float32, four bytes a value, and Adam's two moments eight. Its step counters, four bytes for
+each tensor, are left out, and so are activations, and what passes through memory on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from gptlab.config import GPTConfig
+from gptlab.ledger import Ledger, Row
+
+STRATEGIES = ("ddp", "zero1", "fsdp")
+
+
+@dataclass(frozen=True)
+class RankBytes:
+    """What one process, a rank, holds of a model that is being trained, in bytes."""
+
+    parameters: int
+    gradients: int
+    moments: int
+    """Adam's two."""
+
+    @property
+    def total(self) -> int:
+        return self.parameters + self.gradients + self.moments
+
+
+def zero_bytes(n_params: int, world_size: int, stage: int, split: tuple[int, int, int] = (4, 4, 8)) -> int:
+    """Bytes on a rank if everything that is split could be split evenly (Rajbhandari et al. 2020, section 5).
+
+    Stage 1 splits the optimiser's state, stage 2 the gradients too, stage 3 the parameters too; stage 0 is plain data
+    parallelism. Where the ranks do not divide the parameters, this is the rank with one more.
+
+    Args:
+        n_params: P, the number of parameters.
+        world_size: the number of ranks.
+        stage: 0 to 3.
+        split: bytes for each parameter of weights, gradients and optimiser state. (4, 4, 8) is float32 with Adam;
+            (2, 2, 12) is the paper's mixed precision, whose optimiser keeps float32 weights of its own.
+
+    Raises:
+        ValueError: a stage that does not exist, or no parameter, or no rank.
+
+    >>> [zero_bytes(124_439_808, 8, stage) for stage in (1, 2, 3)]
+    [1119958272, 684418944, 248879616]
+    """
+    if stage not in (0, 1, 2, 3):
+        raise ValueError(f"stage={stage} must be 0, 1, 2 or 3")
+    _check_world_size(world_size)
+    if n_params < 1:
+        raise ValueError(f"n_params={n_params} must be at least 1")
+    weights, gradients, state = split
+    part = ceil(n_params / world_size)
+    return (
+        weights * (part if stage >= 3 else n_params)
+        + gradients * (part if stage >= 2 else n_params)
+        + state * (part if stage >= 1 else n_params)
+    )
+
+
+def per_rank_bytes(config: GPTConfig, world_size: int, strategy: str) -> tuple[RankBytes, ...]:
+    """What each rank really holds between the backward pass and the step, rank 0 first.
+
+    ``"ddp"``: all of everything. ``"zero1"``: as PyTorch's ``ZeroRedundancyOptimizer`` splits Adam's moments, by whole
+    tensors, so that one rank has the token table. ``"fsdp"``: as ``fully_shard`` splits everything, each tensor by its
+    rows.
+
+    Raises:
+        ValueError: another strategy, or no rank.
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy={strategy!r} must be one of {', '.join(STRATEGIES)}")
+    _check_world_size(world_size)
+    ledger = Ledger.from_config(config)
+    P = ledger.total
+    if strategy == "ddp":
+        return (RankBytes(4 * P, 4 * P, 8 * P),) * world_size
+    if strategy == "zero1":
+        return tuple(RankBytes(4 * P, 4 * P, 8 * values) for values in _whole_tensors(ledger, world_size))
+    return tuple(_rows_of_rank(ledger, world_size, rank) for rank in range(world_size))
+
+
+def _whole_tensors(ledger: Ledger, world_size: int) -> list[int]:
+    """The number of values that each rank gets if whole tensors are dealt out, the largest first.
+
+    Each goes to the rank that has least. The trainer's matrices, which decay, come before the rest, which does not.
+    """
+    values = [0] * world_size
+    for group in (_matrices(ledger), _vectors(ledger)):
+        for row in sorted(group, key=lambda row: row.parameters, reverse=True):
+            values[values.index(min(values))] += row.parameters
+    return values
+
+
+def _matrices(ledger: Ledger) -> Iterator[Row]:
+    return (row for row in ledger if len(row.shape) > 1)
+
+
+def _vectors(ledger: Ledger) -> Iterator[Row]:
+    return (row for row in ledger if len(row.shape) == 1)
+
+
+def _rows_of_rank(ledger: Ledger, world_size: int, rank: int) -> RankBytes:
+    """Each tensor is cut along its first dimension into pieces of ⌈rows / ranks⌉.
+
+    The last ranks may get fewer rows, or none. Their weights and gradients are filled up to the same size, because what
+    is sent round must be equally long; their moments are not.
+    """
+    held, filled = 0, 0
+    for row in ledger:
+        n, width = row.shape[0], row.parameters // row.shape[0]
+        piece = ceil(n / world_size)
+        held += width * max(0, min(piece, n - rank * piece))
+        filled += width * piece
+    return RankBytes(4 * filled, 4 * filled, 8 * held)
+
+
+def _check_world_size(world_size: int) -> None:
+    if world_size < 1:
+        raise ValueError(f"world_size={world_size} must be at least 1")
