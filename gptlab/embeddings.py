@@ -29,19 +29,29 @@ def input_tensor(
         ValueError: a token id or a position has no row. (On a GPU an id without a row stops the kernel
             instead; :func:`gptlab.generate` checks its prompt on every device.)
     """
-    check_ids(input_ids)
-    end = start + input_ids.shape[1]
-    if start < 0 or end > len(W_P):
-        raise ValueError(
-            f"positions {start} to {end - 1} are asked for, but W_P has rows 0 to {len(W_P) - 1}: "
-            f"give at most the last {len(W_P)} tokens"
-        )
-    positions = torch.arange(start, end, device=input_ids.device)
+    positions = positions_of(input_ids, start, len(W_P))
     try:
         return F.embedding(input_ids, W_E) + F.embedding(positions, W_P)
     except IndexError:
         check_range(input_ids, len(W_E))
         raise
+
+
+def positions_of(input_ids: Int[Tensor, "B T"], start: int, n_positions: int) -> Int[Tensor, " T"]:
+    """The positions that the tokens of a row stand in, ``start`` and up.
+
+    Raises:
+        TypeError: the ids are not integers.
+        ValueError: a position has no row.
+    """
+    check_ids(input_ids)
+    end = start + input_ids.shape[1]
+    if start < 0 or end > n_positions:
+        raise ValueError(
+            f"positions {start} to {end - 1} are asked for, but W_P has rows 0 to {n_positions - 1}: "
+            f"give at most the last {n_positions} tokens"
+        )
+    return torch.arange(start, end, device=input_ids.device)
 
 
 def check_ids(input_ids: Tensor) -> None:

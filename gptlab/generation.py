@@ -185,7 +185,7 @@ def new_cache(model: GPT, input_ids: Int[Tensor, "B T"], max_new_tokens: int) ->
     """A cache large enough for the prompt and its continuation, on the model's device, in its type."""
     B, T = input_ids.shape
     length = min(T + max_new_tokens, model.config.n_positions)
-    weight = model.wte.weight
+    weight = model.ln_f.weight  # of the type of what flows through the blocks, also when matrices are int8
     return KVCache(model.config, B, max_length=length, dtype=weight.dtype, device=weight.device)
 
 

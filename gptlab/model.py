@@ -38,6 +38,10 @@ class GPT(nn.Module):
         self.register_load_state_dict_pre_hook(GPT._before_loading)
         self.register_load_state_dict_post_hook(GPT._after_loading)
 
+    def embed(self, input_ids: Int[Tensor, "B T"], start: int = 0) -> Float[Tensor, "B T C"]:
+        """The input tensor: see :func:`gptlab.embeddings.input_tensor`, whose errors these are."""
+        return input_tensor(input_ids, self.wte.weight, self.wpe.weight, start)
+
     def hidden(self, input_ids: Int[Tensor, "B T"], cache: KVCache | None = None) -> Float[Tensor, "B T C"]:
         """The final hidden states, after ``ln_f``.
 
@@ -52,7 +56,7 @@ class GPT(nn.Module):
         if cache is not None and len(cache.layers) != len(self.h):
             raise ValueError(f"the cache has {len(cache.layers)} layers, the model {len(self.h)} blocks")
         start = 0 if cache is None else cache.rewind()
-        x = self.drop(input_tensor(input_ids, self.wte.weight, self.wpe.weight, start))
+        x = self.drop(self.embed(input_ids, start))
         for i, block in enumerate(self.h):
             x = block(x, None if cache is None else cache.layers[i])
         return self.ln_f(x)

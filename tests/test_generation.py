@@ -64,7 +64,8 @@ def test_the_result_is_a_distribution_that_contains_the_likeliest_token(logits, 
     probs = sample_probs(torch.tensor([logits]), temperature, top_k, top_p)[0]
     assert probs.sum().item() == pytest.approx(1, abs=1e-5)
     assert (probs >= 0).all()
-    assert probs[torch.tensor(logits).argmax()] > 0
+    row = torch.tensor(logits)
+    assert probs[row > row.max() - 1e-5].any()  # of equal ones, top-k may keep any
 
 
 @pytest.mark.parametrize(
