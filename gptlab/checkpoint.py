@@ -296,11 +296,17 @@ def _check_saved_config(config: GPTConfig, saved: str | None, file: Path) -> Non
 def _to_linear(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     """A tensor as the model holds it, in memory of its own: the file may change or go.
 
-    A transposed weight keeps the file's order in memory, (inputs, outputs): the products with a single vector,
-    of which generation consists, are faster in it (benchmarks/README.md).
+    Generation consists of products with a single vector, and how fast they are depends on how the matrix lies in
+    memory (benchmarks/README.md). In float32 it is best if the longer side is contiguous: of a weight with more
+    outputs than inputs, the outputs, as in the file. In bfloat16 it is the inputs always.
     """
-    own = torch.empty(tensor.shape, dtype=dtype or tensor.dtype, device="cpu").copy_(tensor)
-    return own.T if TRANSPOSED.fullmatch(name) and own.ndim == 2 else own
+    dtype = dtype or tensor.dtype
+    if not TRANSPOSED.fullmatch(name) or tensor.ndim != 2:
+        return torch.empty(tensor.shape, dtype=dtype, device="cpu").copy_(tensor)
+    inputs, outputs = tensor.shape
+    if dtype == torch.float32 and outputs >= inputs:
+        return torch.empty(tensor.shape, dtype=dtype, device="cpu").copy_(tensor).T
+    return torch.empty(tensor.T.shape, dtype=dtype, device="cpu").copy_(tensor.T)
 
 
 def _matching_preset(tensors: dict[str, Tensor], file: Path) -> GPTConfig:

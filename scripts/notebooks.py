@@ -61,7 +61,7 @@ MAX_LINES = 30  # of a code cell
 MAX_PNG, MAX_WIDTH = 150_000, 1600  # bytes, pixels
 
 # The code outside the notebook that decides what a figure shows.
-DRAWING = ("gptlab/config.py", "gptlab/ledger.py", "gptlab/plots/**/*.py")
+DRAWING = ("gptlab/config.py", "gptlab/ledger.py", "gptlab/memory/*.py", "gptlab/plots/**/*.py")
 
 STALE = {
     "code": "code was edited after its outputs were stored; run: make notebooks",

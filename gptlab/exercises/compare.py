@@ -13,8 +13,9 @@ TOLERANCE = 1e-5
 def as_expected_kind(value: Any, expected: Any) -> Any:
     """Bring an answer into the form of the expected one, where that changes no number.
 
-    NumPy arrays and nested lists become tensors, NumPy integers Python's, a tuple that holds the output and
-    a cache its first element, and a tensor on another device or of another precision is compared on the CPU.
+    NumPy arrays and nested lists become tensors, NumPy integers Python's, a whole number an int or a float, whichever
+    is expected, a tuple that holds the output and a cache its first element, and a tensor on another device or of
+    another precision is compared on the CPU.
     """
     if is_tensor(expected):
         import torch
@@ -29,6 +30,10 @@ def as_expected_kind(value: Any, expected: Any) -> Any:
         return value.detach().cpu()
     if is_tensor(value) or type(value).__module__ == "numpy":
         value = value.tolist()
+    if type(expected) is int and type(value) is float and value.is_integer():
+        return int(value)
+    if type(expected) is float and type(value) is int:
+        return float(value)
     if isinstance(expected, list) and isinstance(value, tuple):
         return list(value)
     if isinstance(expected, dict) and isinstance(value, dict):
@@ -51,7 +56,7 @@ def same(value: Any, expected: Any) -> bool:
         )
     if is_module(expected):
         return is_module(value) and same(dict(value.state_dict()), dict(expected.state_dict()))
-    if isinstance(expected, float) and isinstance(value, int | float):
+    if isinstance(expected, float) and isinstance(value, float):
         return math.isclose(value, expected, rel_tol=TOLERANCE)
     if not is_tensor(expected):
         return type(value) is type(expected) and bool(value == expected)
@@ -175,12 +180,21 @@ def short(value: Any, limit: int = 60) -> str:
     """A value on one line: numbers and texts as they are, a tensor by its shape, a dict of tensors by their number."""
     if is_tensor(value):
         if value.numel() <= 8:
-            return f"tensor({value.tolist()})"
+            return f"tensor({_digits(value.tolist())})"
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     if isinstance(value, dict) and any(map(is_tensor, value.values())):
         return f"{len(value)} tensors"
+    if is_module(value) and "\n" in repr(value):
+        return f"{type(value).__name__}(…)"
     text = f"{value:.6g}" if isinstance(value, float) and math.isfinite(value) else repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _digits(value: Any) -> Any:
+    """Nested lists with four significant digits of each number."""
+    if isinstance(value, list):
+        return [_digits(item) for item in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def first_tensor(value: Any) -> Any:

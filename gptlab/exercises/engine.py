@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,15 @@ def _examine_function(exercise: Exercise, attempt: Any, seed: int | None) -> Rep
 def make_cases(exercise: Exercise, seed: int | None = None) -> list[tuple[Any, ...]]:
     """The arguments to try, the same for the same seed."""
     return exercise.cases(random.Random(zlib.crc32(exercise.name.encode()) if seed is None else seed))
+
+
+def tells_apart(exercise: Exercise, case: tuple[Any, ...]) -> bool:
+    """Whether this one case shows every mistake of an exercise, and no two of them alike."""
+    answers = [
+        run(partial(exercise.reference, on=frozenset(on)), case, copies=False)
+        for on in [(), *((mistake.id,) for mistake in exercise.mistakes)]
+    ]
+    return not any(one.agrees_with(other) for one, other in combinations(answers, 2))
 
 
 def run(function: Callable[..., Any], case: tuple[Any, ...], copies: bool = True) -> Outcome:

@@ -42,7 +42,8 @@ class Quantity:
         """Whether ``exact``, rounded as finely as this was written, is this.
 
         A plain number is taken to be in the unit asked for, or in its base unit. A rounded answer needs three
-        significant digits. Where ``exact`` is rounded itself, as ``"10.825"`` is, more digits are not compared.
+        significant digits, unless it is exact, as ``"36 MiB"`` may be. Where ``exact`` is rounded itself, as
+        ``"10.825"`` is, more digits are not compared.
         """
         if not self.measure and exact.unit in UNITS and UNITS[exact.unit][1] != 1:
             unit = UNITS[exact.unit][1]
@@ -50,7 +51,8 @@ class Quantity:
                 return True
         if self.measure and exact.measure and self.measure != exact.measure:
             return False
-        if self.step and self.value and abs(self.value) < 100 * self.step:
+        rounded = self.step and self.value and self.value != exact.value
+        if rounded and abs(self.value) < 100 * self.step:
             return False
         return abs(self.value - exact.value) <= max(self.step, exact.step) / 2
 

@@ -114,7 +114,7 @@ def memory_bars(ax: Axes, bars: Mapping[str, Mapping[str, int]], unit: str = "GB
             named.setdefault(part, bar)
             left += count / size
         ax.text(
-            left + longest / 80, y, f"{left:.2f}" if unit == "GB" else f"{left:.0f}", va="center", fontsize=10
+            left + longest / 80, y, f"{left:.2f}" if unit == "GB" else f"{left:,.0f}", va="center", fontsize=10
         )
     ax.set(yticks=range(len(bars)), yticklabels=bars, xlim=(0, 1.14 * longest), xlabel=unit)
     ax.invert_yaxis()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -10,10 +11,13 @@ import pytest
 from gptlab.exercises.exercise import Exercise, everything
 
 BOOK = Path(__file__).parents[2] / "book"
+CHAPTERS = {int(n) for n in re.findall(r"book/(\d\d)-", (BOOK.parent / "_toc.yml").read_text("utf-8"))}
 each_exercise = pytest.mark.parametrize("exercise", everything(), ids=lambda exercise: exercise.name)
 
 
 def cells_of(chapter: int) -> list[nbformat.NotebookNode]:
+    if chapter not in CHAPTERS:
+        pytest.skip(f"chapter {chapter} is not in the table of contents yet")
     (file,) = BOOK.glob(f"{chapter:02}-*.ipynb")
     return nbformat.read(file, as_version=4).cells
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from gptlab.exercises.engine import examine
+from gptlab.exercises import compare
+from gptlab.exercises.engine import examine, tells_apart
 from gptlab.exercises.exercise import find
 
 PAIRS, MERGE, X, EMBED = find("pair_counts"), find("merge_pair"), find("input_tensor"), find("embed")
@@ -126,6 +127,28 @@ def test_numpy_lists_and_float64_pass():
     )
     assert examine(MERGE, lambda *a: tuple(MERGE.reference(*a))).status == "passed"
     assert examine(X, lambda *a: right_x(*a).double()).status == "passed"
+
+
+@pytest.mark.parametrize(("value", "expected"), [(36.0, 36), (36, 36.0), (np.float64(36), 36)])
+def test_a_whole_number_is_one_in_either_type(value, expected):
+    assert compare.same(value, expected)
+    assert compare.same({"bytes": value}, {"bytes": expected})
+    assert compare.complaint(value, expected) is None
+
+
+@pytest.mark.parametrize(("value", "expected"), [(36.5, 36), (37, 36.0), (True, 1.0), (float("inf"), 36)])
+def test_another_number_is_none(value, expected):
+    assert not compare.same(value, expected)
+
+
+def test_a_small_tensor_is_shown_with_four_digits():
+    assert compare.short(torch.tensor([[1 / 3, -2.0]])) == "tensor([[0.3333, -2.0]])"
+    assert compare.short(torch.nn.Sequential(torch.nn.ReLU())) == "Sequential(…)"
+
+
+def test_a_case_that_shows_all_mistakes_of_an_exercise_is_told_from_one_that_does_not():
+    assert tells_apart(MERGE, ([7, 7, 7, 1, 7, 7, 5], (7, 7), 9))
+    assert not tells_apart(MERGE, ([7, 7, 7, 5], (7, 7), 9)), "here one merge is all"
 
 
 def test_a_module_and_an_output_with_a_cache_pass():

@@ -51,3 +51,9 @@ def test_a_plain_number_is_in_the_unit_asked_for_or_in_its_base_unit():
 def test_more_digits_than_the_exact_answer_has_are_not_compared(answer):
     assert parse(answer).agrees_with(parse("10.825"))
     assert not parse("10.826").agrees_with(parse("10.825"))
+
+
+def test_an_exact_answer_of_two_digits_is_not_rounded_too_much():
+    assert parse("36 MiB").agrees_with(parse("37748736 B"))
+    assert not parse("38 MB").agrees_with(parse("37748736 B"))
+    assert not parse("37 MiB").agrees_with(parse("37748736 B"))
