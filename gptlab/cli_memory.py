@@ -94,6 +94,8 @@ def show_training(source: str, memory: TrainingMemory, console: Console) -> None
     _print(table, console)
     console.print()
     console.print(Text(f"The peak is in the {peak.phase} pass, at {peak.operation}: {both_units(peak.live)}"))
+    shares = ", ".join(f"{name} {size / 1e9:.3f}" for name, size in memory.at_the_peak.items())
+    console.print(Text(f"  of these, in GB: {shares}"))
     for phase, size in memory.timeline.phases.items():
         console.print(Text(f"  {phase:10} {size / 1e9:>9.3f} GB at most"))
     _not_counted(console)
@@ -131,6 +133,7 @@ def training_json(source: str, memory: TrainingMemory) -> str:
         "state": memory.state,
         "activations": memory.activations,
         "peak": {"bytes": peak.live, "phase": peak.phase, "operation": peak.operation},
+        "at_the_peak": memory.at_the_peak,
         "phases": memory.timeline.phases,
         "not_counted": NOT_COUNTED,
     }

@@ -190,7 +190,10 @@ def new_cache(model: GPT, input_ids: Int[Tensor, "B T"], max_new_tokens: int) ->
 
 
 def draw(probs: Float[Tensor, "B V"], generator: torch.Generator | None) -> Int[Tensor, " B"]:
-    """Draw one token per row, on the generator's device, so that a seed means the same on every machine."""
+    """Draw one token per row, on the generator's device: a seed means the same wherever the model is.
+
+    Between processors and versions of PyTorch the same seed may give other numbers.
+    """
     if generator is not None:
         probs = probs.to(generator.device)
     return torch.multinomial(probs, num_samples=1, generator=generator)[:, 0]

@@ -52,6 +52,18 @@ class TrainingMemory:
         """The most bytes that are alive at once."""
         return self.timeline.peak.live
 
+    @property
+    def at_the_peak(self) -> dict[str, int]:
+        """What the peak consists of; ``in passing`` is what no derivative has asked to keep, and the batch's ids."""
+        moment = self.timeline.peak
+        parts = {
+            "weights": self.weights,
+            "AdamW": sum(self.optimizer.values()),
+            "gradients": moment.gradients,
+            "activations": moment.activations,
+        }
+        return {**parts, "in passing": moment.live - sum(parts.values())}
+
 
 def training_memory(config: GPTConfig, *, batch_size: int, context: int, **how: Any) -> TrainingMemory:
     """Predict the memory of a training step, its peak to the byte.

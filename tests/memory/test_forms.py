@@ -102,6 +102,16 @@ def test_adamw_has_no_state_before_the_first_step_and_its_exact_state_after_it()
     assert sum(memory.optimizer.values()) == 995_519_056
 
 
+def test_the_peak_is_the_sum_of_its_parts_and_two_tensors_of_logits_are_in_passing():
+    memory = training_memory(GPT2, batch_size=4, context=1024)
+    parts = memory.at_the_peak
+    V, N = 50_257, 4096
+    assert sum(parts.values()) == memory.peak
+    assert parts["gradients"] == 0, "no parameter has its gradient yet"
+    ids_and_targets, loss_and_its_gradient = 2 * 8 * N, 8
+    assert parts["in passing"] == 2 * 4 * V * N + ids_and_targets + loss_and_its_gradient
+
+
 def test_binding_the_logits_costs_4VN_more():
     V, N = SMALL.vocab_size, 32
     peaks = {}
