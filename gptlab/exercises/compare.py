@@ -28,6 +28,8 @@ def as_expected_kind(value: Any, expected: Any) -> Any:
             except (TypeError, ValueError, RuntimeError):
                 return value
         return value.detach().cpu()
+    if is_tensor(value):
+        value = value.detach()
     if is_tensor(value) or type(value).__module__ == "numpy":
         value = value.tolist()
     if type(expected) is int and type(value) is float and value.is_integer():
@@ -53,6 +55,12 @@ def same(value: Any, expected: Any) -> bool:
             isinstance(value, dict)
             and value.keys() == expected.keys()
             and all(same(value[key], expected[key]) for key in expected)
+        )
+    if isinstance(expected, list | tuple):
+        return (
+            type(value) is type(expected)
+            and len(value) == len(expected)
+            and all(same(item, wanted) for item, wanted in zip(value, expected, strict=True))
         )
     if is_module(expected):
         return is_module(value) and same(dict(value.state_dict()), dict(expected.state_dict()))
@@ -177,13 +185,15 @@ def a_kind(value: Any) -> str:
 
 
 def short(value: Any, limit: int = 60) -> str:
-    """A value on one line: numbers and texts as they are, a tensor by its shape, a dict of tensors by their number."""
+    """A value on one line: numbers and texts as they are, a tensor by its shape, many tensors by their number."""
     if is_tensor(value):
         if value.numel() <= 8:
             return f"tensor({_digits(value.tolist())})"
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     if isinstance(value, dict) and any(map(is_tensor, value.values())):
         return f"{len(value)} tensors"
+    if isinstance(value, list) and any(is_tensor(first_tensor(item)) for item in value):
+        return f"a list of {len(value)}"
     if is_module(value) and "\n" in repr(value):
         return f"{type(value).__name__}(…)"
     text = f"{value:.6g}" if isinstance(value, float) and math.isfinite(value) else repr(value)

@@ -10,11 +10,15 @@ import torch.nn.functional as F
 
 from gptlab.cache import KVCache
 from gptlab.config import PRESETS, GPTConfig
+from gptlab.exercises.catalogue.param_groups import ADAMW_DECAY
 from gptlab.exercises.engine import examine, make_cases, tells_apart
 from gptlab.exercises.exercise import find
 from gptlab.exercises.toy import Toy
 from gptlab.generation import generate as package_generate
 from gptlab.generation import sample_probs as package_sample_probs
+from gptlab.ledger import Ledger
+from gptlab.training import TrainingSettings, backward, learning_rate
+from gptlab.unembedding import next_token_loss, token_loss
 from tests.conftest import make_model, random_ids
 
 # Chapter 9: the tables of numbers, written out, not computed
@@ -190,6 +194,304 @@ def test_one_scale_over_zeros_is_still_one_scale():
         return (W / scale).round() * scale
 
     assert examine(find("int8_roundtrip"), int8_roundtrip).diagnosis.id == "one-scale"
+
+
+# Chapter 10
+
+
+def test_adamw_step_is_that_of_pytorch_over_several_steps():
+    settings = {"lr": 0.05, "betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.2}
+    p = torch.nn.Parameter(torch.randn(3, 4))
+    ours, m, v = p.detach().clone(), torch.zeros(3, 4), torch.zeros(3, 4)
+    optimizer = torch.optim.AdamW([p], **settings)
+    for step in range(1, 6):
+        p.grad = torch.randn(3, 4)
+        optimizer.step()
+        ours, m, v = find("adamw_step").reference(ours, p.grad, m, v, step, **settings).values()
+        assert torch.allclose(ours, p, atol=1e-6)
+
+
+def test_adam_with_an_l2_penalty_is_named():
+    def adamw_step(p, grad, m, v, step, lr, betas, eps, weight_decay):
+        w = torch.nn.Parameter(p.clone())
+        w.grad = grad
+        optimizer = torch.optim.Adam([w], lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        state = {"step": torch.tensor(step - 1.0), "exp_avg": m.clone(), "exp_avg_sq": v.clone()}
+        optimizer.state[w] = state
+        optimizer.step()
+        return w.detach(), state["exp_avg"], state["exp_avg_sq"]
+
+    report = examine(find("adamw_step"), adamw_step)
+    assert report.right == "1 of 4 cases"
+    assert report.diagnosis.id == "l2"
+
+
+def test_adamw_step_in_place_is_found():
+    def adamw_step(p, grad, m, v, step, lr, betas, eps, weight_decay):
+        m.mul_(betas[0]).add_(grad, alpha=1 - betas[0])
+        v.mul_(betas[1]).add_(grad**2, alpha=1 - betas[1])
+        m_hat, v_hat = m / (1 - betas[0] ** step), v / (1 - betas[1] ** step)
+        return p * (1 - lr * weight_decay) - lr * m_hat / (v_hat.sqrt() + eps), m, v
+
+    assert examine(find("adamw_step"), adamw_step).diagnosis.id == "mutates"
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(40, 7), (40, 0), (5, 4), (5, 5), (1, 0)])
+def test_lr_at_is_the_schedule_of_the_package(steps, warmup):
+    settings = TrainingSettings(steps=steps, warmup=warmup, learning_rate=2e-3, final_share=0.1)
+    for step in range(steps + 5):
+        ours = find("lr_at").reference(step, steps, warmup, 2e-3, 2e-4)
+        assert ours == pytest.approx(learning_rate(step, settings), rel=1e-12)
+
+
+def test_lr_at_known_points():
+    lr_at = find("lr_at").reference
+    assert lr_at(0, 600_000, 2000, 6e-4, 6e-5) == pytest.approx(2.9985e-7, rel=1e-4)
+    assert lr_at(2000, 600_000, 2000, 6e-4, 6e-5) == 6e-4
+
+
+def test_a_schedule_as_nanogpt_has_it_ends_one_step_late():
+    def lr_at(step, steps, warmup, max_lr, min_lr):
+        if step < warmup:
+            return max_lr * (step + 1) / (warmup + 1)
+        if step > steps:
+            return min_lr
+        ratio = (step - warmup) / (steps - warmup)
+        return min_lr + 0.5 * (1.0 + math.cos(math.pi * ratio)) * (max_lr - min_lr)
+
+    assert examine(find("lr_at"), lr_at).diagnosis.id == "ends-late"
+
+
+def test_clipping_in_place_is_found():
+    def clip_grad(grads, max_norm):
+        length = torch.stack([g.norm() for g in grads.values()]).norm()
+        for g in grads.values():
+            g.mul_((max_norm / length).clamp(max=1.0))
+        return grads
+
+    assert examine(find("clip_grad"), clip_grad).diagnosis.id == "mutates"
+
+
+def test_each_tensor_clipped_by_pytorch_is_named():
+    def clip_grad(grads, max_norm):
+        clipped = {}
+        for name, g in grads.items():
+            p = torch.nn.Parameter(torch.zeros_like(g))
+            p.grad = g.clone()
+            torch.nn.utils.clip_grad_norm_([p], max_norm)
+            clipped[name] = p.grad
+        return clipped
+
+    assert examine(find("clip_grad"), clip_grad).diagnosis.id == "per-tensor"
+
+
+def accumulated(body):
+    """A learner's accumulate, given what it does with the parts."""
+
+    def accumulate(model, parts):
+        body(model, parts, lambda x, y: token_loss(model(x), y))
+
+    report = examine(find("accumulate"), accumulate)
+    return report.diagnosis.id if report.diagnosis else report.status
+
+
+def test_the_ways_to_accumulate_wrongly_are_named():
+    def every_part(weight):
+        def body(model, parts, loss):
+            for x, y in parts:
+                (loss(x, y) * weight(y, parts)).backward()
+
+        return body
+
+    def zeroing(model, parts, loss):
+        total = sum(y.numel() for _, y in parts)
+        for x, y in parts:
+            model.zero_grad()
+            (loss(x, y) * y.numel() / total).backward()
+
+    def zeroing_at_the_end(model, parts, loss):
+        every_part(lambda y, parts: 1)(model, parts, loss)
+        model.zero_grad()
+
+    assert accumulated(every_part(lambda y, parts: 1)) == "not-divided"
+    assert accumulated(every_part(lambda y, parts: 1 / len(parts))) == "mean-of-means"
+    assert accumulated(every_part(lambda y, parts: len(y) / sum(len(t) for _, t in parts))) == "by-rows"
+    assert accumulated(every_part(lambda y, parts: y.numel())) == "added-up"
+    assert accumulated(zeroing) == "zeroed-between"
+    assert accumulated(zeroing_at_the_end) == "nothing-left"
+    assert accumulated(lambda model, parts, loss: [loss(x, y) for x, y in parts]) == "nothing-left"
+
+
+def test_a_mean_of_means_is_no_mean():
+    """Losses {8} and {1, 1, 2}: 3, not 4.667."""
+    model = torch.nn.Sequential(torch.nn.Embedding(2, 1), torch.nn.Linear(1, 2))
+    parts = [(torch.zeros(1, n, dtype=torch.int64), torch.ones(1, n, dtype=torch.int64)) for n in (1, 3)]
+    gradients = find("accumulate").reference(model, parts)
+    token_loss(model(torch.zeros(1, 4, dtype=torch.int64)), torch.ones(1, 4, dtype=torch.int64)).backward()
+    assert torch.allclose(gradients["1.bias"], model[1].bias.grad)
+
+
+def test_accumulation_in_parts_is_that_of_the_package():
+    model = make_model()
+    x, y = random_ids(4, 6), random_ids(4, 6, seed=2)
+    ours = find("accumulate").reference(model, list(zip(x.chunk(2), y.chunk(2), strict=True)))
+    backward(model, x, y, micro_batches=2)
+    for name, p in model.named_parameters():
+        assert torch.allclose(ours[name], p.grad, atol=1e-5), name
+
+
+def test_the_groups_of_gpt2_small():
+    decays = find("param_groups").reference(GPTConfig(), 0.1)
+    sizes = {row.name: row.parameters for row in Ledger.from_config(GPTConfig())}
+    decaying = [sizes[name] for name, decay in decays.items() if decay]
+    spared = [sizes[name] for name, decay in decays.items() if not decay]
+    assert (len(decaying), sum(decaying)) == (50, 124_318_464)
+    assert (len(spared), sum(spared)) == (98, 121_344)
+
+
+def test_what_adamw_takes_for_a_group_that_does_not_say():
+    optimizer = torch.optim.AdamW([{"params": [torch.nn.Parameter(torch.zeros(1))]}])
+    assert optimizer.param_groups[0]["weight_decay"] == ADAMW_DECAY
+
+
+def everything_twice(model, weight_decay):
+    named = list(model.named_parameters(remove_duplicate=False))
+    return [
+        {"params": [p for name, p in named if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for name, p in named if p.ndim == 1], "weight_decay": 0.0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("param_groups", "name"),
+    [
+        (everything_twice, "twice"),
+        (lambda model, weight_decay: list(model.parameters()), "not-groups"),
+        (lambda model, weight_decay: torch.optim.AdamW(model.parameters()), "not-groups"),
+        (lambda model, wd: [{"params": [n for n, p in model.named_parameters()]}], "not-a-parameter"),
+        (lambda model, wd: [{"params": model.parameters(), "weight_decay": wd}], "all"),
+        (lambda model, wd: [{"params": model.named_parameters(), "weight_decay": wd}], "all"),
+        (
+            lambda model, wd: [
+                {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": wd},
+                {"params": [p for p in model.parameters() if p.ndim == 1]},
+            ],
+            "default-decay",
+        ),
+        (
+            lambda model, wd: [
+                {"params": [p for n, p in model.named_parameters() if "bias" not in n], "weight_decay": wd},
+                {"params": [p for n, p in model.named_parameters() if "bias" in n], "weight_decay": 0},
+            ],
+            "gains",
+        ),
+    ],
+)
+def test_the_ways_to_group_parameters_wrongly_are_named(param_groups, name):
+    report = examine(find("param_groups"), param_groups)
+    assert report.diagnosis, report
+    assert report.diagnosis.id == name, report
+    assert all(len(line) <= 80 for line in str(report).splitlines())
+
+
+def trained(*calls):
+    """A learner's train_step that makes these calls in this order."""
+
+    def train_step(model, optimizer, x, y):
+        made = {}
+
+        def forward():
+            made["loss"] = token_loss(model(x), y)
+
+        def backward():
+            made["loss"].backward()
+
+        known = {
+            "forward": forward,
+            "backward": backward,
+            "zero": optimizer.zero_grad,
+            "step": optimizer.step,
+        }
+        for call in calls:
+            known[call]()
+        return made["loss"].item()
+
+    report = examine(find("train_step"), train_step)
+    return report.diagnosis.id if report.diagnosis else report.status
+
+
+@pytest.mark.parametrize(
+    ("calls", "name"),
+    [
+        ("forward zero backward step", "passed"),
+        ("zero forward backward step", "passed"),
+        ("forward backward step zero", "passed"),
+        ("forward backward step", "not-zeroed"),
+        ("step zero forward backward", "step-first"),
+        ("step forward backward", "not-zeroed+step-first"),
+        ("forward step zero backward", "step-before-backward"),
+        ("forward step backward", "step-before-backward"),
+        ("forward zero step backward", "never-moves"),
+        ("forward backward zero step", "never-moves"),
+        ("forward step backward zero", "never-moves"),
+        ("forward zero backward", "never-moves"),
+        ("forward zero step", "never-moves"),
+    ],
+)
+def test_the_order_of_the_calls(calls, name):
+    assert trained(*calls.split()) == name
+
+
+def test_the_same_batch_again_gives_exactly_twice_the_gradient():
+    model, batches = make_cases(find("train_step"))[1]
+    right, wrong = (
+        find("train_step").reference(model, batches, on=frozenset(on)) for on in ((), ("not-zeroed",))
+    )
+    assert torch.equal(right["weights after step 1"], wrong["weights after step 1"])
+    assert batches[0] is batches[1]
+    assert not torch.allclose(right["weights after step 2"], wrong["weights after step 2"])
+
+
+def test_targets_that_are_shifted_once_more_are_named():
+    def train_step(model, optimizer, x, y):
+        optimizer.zero_grad()
+        loss = next_token_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    assert examine(find("train_step"), train_step).diagnosis.id == "shifted-again"
+
+
+def test_a_forgotten_loss_is_a_fact():
+    def train_step(model, optimizer, x, y):
+        optimizer.zero_grad()
+        token_loss(model(x), y).backward()
+        optimizer.step()
+
+    report = examine(find("train_step"), train_step)
+    assert "'loss of step 1' has None, expected" in report.fact
+
+
+STEP = {
+    491_520: None,
+    "492k": None,
+    12_288: "one micro-batch",
+    480: "windows",
+    40_960: "one window",
+    491_040: "left out",
+    524_288: "512 windows",
+    3_932_160: "eight GPUs",
+}
+
+
+def test_the_tokens_of_a_step():
+    for answer, words in STEP.items():
+        report = examine(find("tokens_per_step"), answer)
+        if words is None:
+            assert report.status == "passed", report
+        else:
+            assert words in report.diagnosis.message, report
 
 
 # Chapter 11: the known points are those of reported bugs

@@ -141,6 +141,14 @@ def test_another_number_is_none(value, expected):
     assert not compare.same(value, expected)
 
 
+def test_lists_of_tensors_are_compared_tensor_by_tensor():
+    batches = [(torch.zeros(2), torch.ones(3)), (torch.ones(2), torch.ones(1))]
+    assert compare.same([(a.clone(), b.clone()) for a, b in batches], batches)
+    assert not compare.same(batches[:1], batches)
+    assert not compare.same([(a, b + 1) for a, b in batches], batches)
+    assert compare.short(batches) == "a list of 2"
+
+
 def test_a_small_tensor_is_shown_with_four_digits():
     assert compare.short(torch.tensor([[1 / 3, -2.0]])) == "tensor([[0.3333, -2.0]])"
     assert compare.short(torch.nn.Sequential(torch.nn.ReLU())) == "Sequential(…)"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gptlab.exercises import compare
-from gptlab.exercises.exercise import NOTHING_WRONG, Exercise, Misbuilt, Mistake
+from gptlab.exercises.exercise import NOTHING_WRONG, Exercise, Mistake
+from gptlab.exercises.outputs import named
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,22 +34,6 @@ def reference(
         scores = scores.masked_fill(torch.arange(scores.shape[-1]) > 0, float("-inf"))
     y = scores.softmax(-2 if "over-queries" in on else -1) @ values
     return {"y": y, "K": K if "not-kept" in on else all_K, "V": V if "not-kept" in on else all_V}
-
-
-class Named:
-    """The learner's function with a name for each of the three tensors that it returns."""
-
-    def __init__(self, attempt: Any) -> None:
-        self.attempt = attempt
-
-    def __call__(self, *case: Tensor) -> dict[str, Any]:
-        result = self.attempt(*case)
-        if not isinstance(result, tuple | list) or len(result) != 3:
-            raise Misbuilt(
-                "not-three",
-                f"it returns {compare.a_kind(result)}. Three tensors are asked for: return y, K, V.",
-            )
-        return dict(zip(("y", "K", "V"), result, strict=True))
 
 
 def cases(rng: random.Random) -> list[tuple[Tensor, ...]]:
@@ -116,7 +100,7 @@ EXERCISE = Exercise(
         ),
     ),
     cases=cases,
-    adapt=Named,
+    adapt=named("y", "K", "V"),
     hints=(
         "The last row of a causal attention, and nothing else: all other rows have been computed before.",
         "First the cache, then attention. What does the mask hide from the last token?",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gptlab.exercises import compare
-from gptlab.exercises.exercise import NOTHING_WRONG, Exercise, Misbuilt, Mistake
+from gptlab.exercises.exercise import NOTHING_WRONG, Exercise, Mistake
+from gptlab.exercises.outputs import named
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,21 +31,6 @@ def reference(
     if "columns" in on:
         x, y = x.mT, y.mT if y.ndim == 2 else y
     return {"x": y, "y": x} if "exchanged" in on else {"x": x, "y": y}
-
-
-class Named:
-    """The learner's function with a name for each of the two tensors that it returns."""
-
-    def __init__(self, attempt: Any) -> None:
-        self.attempt = attempt
-
-    def __call__(self, data: Tensor, starts: list[int], T: int) -> dict[str, Any]:
-        result = self.attempt(data, starts, T)
-        if not isinstance(result, tuple | list) or len(result) != 2:
-            raise Misbuilt(
-                "not-two", f"it returns {compare.a_kind(result)}. Two tensors are asked for: return x, y."
-            )
-        return {"x": result[0], "y": result[1]}
 
 
 def cases(rng: random.Random) -> list[tuple[Tensor, list[int], int]]:
@@ -105,7 +90,7 @@ EXERCISE = Exercise(
         Mistake("exchanged", "x and y are exchanged: return the inputs first, then the targets."),
     ),
     cases=cases,
-    adapt=Named,
+    adapt=named("x", "y"),
     hints=(
         "What the model should say at a place is what stands at the next place.",
         "y is a window, too, of the same length. Where does it start?",
