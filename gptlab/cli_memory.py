@@ -18,7 +18,6 @@ from gptlab.cli_ledger import FORMATS, find
 from gptlab.config import GPTConfig
 from gptlab.files import replacing
 from gptlab.memory.forms import (
-    NOT_COUNTED,
     InferenceMemory,
     TrainingMemory,
     inference_memory,
@@ -98,7 +97,7 @@ def show_training(source: str, memory: TrainingMemory, console: Console) -> None
     console.print(Text(f"  of these, in GB: {shares}"))
     for phase, size in memory.timeline.phases.items():
         console.print(Text(f"  {phase:10} {size / 1e9:>9.3f} GB at most"))
-    _not_counted(console)
+    _not_counted(memory.not_counted, console)
 
 
 def show_inference(
@@ -116,7 +115,7 @@ def show_inference(
     if memory.peak is not None:
         _row(table, "peak, reading a prompt that long", memory.peak, bold=True)
     _print(table, console)
-    _not_counted(console)
+    _not_counted(memory.not_counted, console)
 
 
 def training_json(source: str, memory: TrainingMemory) -> str:
@@ -135,7 +134,7 @@ def training_json(source: str, memory: TrainingMemory) -> str:
         "peak": {"bytes": peak.live, "phase": peak.phase, "operation": peak.operation},
         "at_the_peak": memory.at_the_peak,
         "phases": memory.timeline.phases,
-        "not_counted": NOT_COUNTED,
+        "not_counted": memory.not_counted,
     }
     return json.dumps(content, indent=2, ensure_ascii=False)
 
@@ -151,8 +150,15 @@ def show_fit(memory: TrainingMemory, limit: int, console: Console) -> bool:
         console.print(
             Text(f"  {(limit - peak) / 1e9:.3f} GB are left; the largest batch that fits is {largest}")
         )
-        return True
-    found = False
+    else:
+        _show_ways(memory, limit, largest, console)
+    _not_counted(memory.not_counted, console)
+    return fits
+
+
+def _show_ways(memory: TrainingMemory, limit: int, largest: int, console: Console) -> None:
+    """Print what would make the step fit."""
+    step, found = memory.step, False
     for names, size in what_would_fit(step, limit):
         found = True
         console.print(Text(f"  with {' '.join(names)}: {size / 1e9:.3f} GB fits"))
@@ -163,7 +169,6 @@ def show_fit(memory: TrainingMemory, limit: int, console: Console) -> bool:
         console.print(Text(f"  as it is, with --batch {largest}"))
     elif not found:
         console.print(Text(f"  no switch makes it fit: the state alone is {memory.state / 1e9:.3f} GB"))
-    return False
 
 
 def what_would_fit(step: TrainingStep, limit: int) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -290,8 +295,8 @@ def _print(table: Table, console: Console) -> None:
     console.print(table)
 
 
-def _not_counted(console: Console) -> None:
+def _not_counted(lines: tuple[str, ...], console: Console) -> None:
     console.print()
     console.print(Text("For PyTorch's kernels on the CPU. Not counted:"))
-    for line in NOT_COUNTED:
+    for line in lines:
         console.print(Text(f"  {line}"))

@@ -91,6 +91,13 @@ def test_a_step_that_does_not_fit_says_which_switch_would_make_it_fit():
     assert "as it is, with --batch 2" in result.stdout
 
 
+@pytest.mark.parametrize("options", [[], ["--fits", "8GB"], ["--fits", "1GB"], ["--inference"], ["--json"]])
+def test_every_result_says_what_is_not_counted(options):
+    output = run(app, [*STEP, *options]).stdout
+    assert "what the allocator rounds up" in output
+    assert "CUDA context" in output
+
+
 def test_a_step_whose_state_alone_is_too_large_has_no_switch():
     result = run(app, ["memory", "gpt2-xl", "--batch", "1", "--fits", "8GB"])
     assert result.exit_code == 1

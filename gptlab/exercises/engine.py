@@ -202,7 +202,12 @@ def _examine_number(exercise: NumericExercise, attempt: Any) -> Report:
     if answer.step and abs(answer.value - exercise.answer.value) <= answer.step / 2:
         return _incorrect(exercise, fact=f"{attempt} is rounded too much: give at least three digits")
     ratio = float(answer.value / exercise.answer.value)
-    return _incorrect(exercise, fact=f"{attempt} is {ratio:.3g} times the right value")
+    read = (
+        " has no unit, so it is read as bytes, and"
+        if exercise.answer.measure == "bytes" and not answer.measure
+        else ""
+    )
+    return _incorrect(exercise, fact=f"{attempt}{read} is {ratio:.3g} times the right value")
 
 
 def _incorrect(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -88,3 +88,8 @@ def parse(answer: Any) -> Quantity:
     return Quantity(
         value * factor, measure, Decimal(10) ** exponent * factor if rounded else Decimal(0), unit
     )
+
+
+def in_bytes(size: int | str) -> Quantity:
+    """A size such as 497759232 or ``"1.854 GB"``; an answer without a unit is compared with its bytes."""
+    return replace(parse(f"{size} B" if isinstance(size, int) else size), unit="B")

@@ -41,6 +41,8 @@ class TrainingMemory:
     """What the forward pass of a micro-batch keeps for its backward pass, by component."""
     timeline: Timeline
     """What is alive after each operation."""
+    not_counted: tuple[str, ...] = NOT_COUNTED
+    """What a process takes beside this."""
 
     @property
     def state(self) -> int:
@@ -180,6 +182,8 @@ class InferenceMemory:
     """Of the last position of each row."""
     peak: int | None
     """The most bytes alive while a prompt of the whole context is read; None for int8, where it is not predicted."""
+    not_counted: tuple[str, ...] = NOT_COUNTED
+    """What a process takes beside this."""
 
 
 def inference_memory(

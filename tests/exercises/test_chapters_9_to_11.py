@@ -82,6 +82,11 @@ def test_the_numbers_of_memory(name, table):
             assert words in report.diagnosis.message, report
 
 
+def test_a_size_without_a_unit_is_read_as_bytes():
+    assert "1.854 has no unit, so it is read as bytes" in examine(find("training_state"), 1.854).fact
+    assert "unit" not in examine(find("training_state"), "2.5 GB").fact
+
+
 @pytest.mark.parametrize("answer", ["2 GB", "1.9 GiB"])
 def test_a_size_of_two_digits_is_rounded_too_much(answer):
     assert "rounded too much" in examine(find("training_state"), answer).fact

@@ -2,7 +2,7 @@ from decimal import Decimal
 
 import pytest
 
-from gptlab.exercises.quantity import parse
+from gptlab.exercises.quantity import in_bytes, parse
 
 STATE = parse(1_991_036_928)
 STATE_BYTES = parse("1991036928 B")
@@ -57,3 +57,9 @@ def test_an_exact_answer_of_two_digits_is_not_rounded_too_much():
     assert parse("36 MiB").agrees_with(parse("37748736 B"))
     assert not parse("38 MB").agrees_with(parse("37748736 B"))
     assert not parse("37 MiB").agrees_with(parse("37748736 B"))
+
+
+def test_a_number_without_a_unit_is_compared_with_bytes():
+    assert in_bytes(1_991_036_928) == parse("1991036928 B")
+    assert parse("1.854 GB").agrees_with(in_bytes("1.854 GB"))
+    assert not parse(1.854).agrees_with(in_bytes("1.854 GB"))

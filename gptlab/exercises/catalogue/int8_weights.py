@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 from gptlab.config import PRESETS
 from gptlab.exercises.exercise import NumericExercise, WrongNumber
-from gptlab.exercises.quantity import Quantity, parse
+from gptlab.exercises.quantity import in_bytes
 from gptlab.ledger import Ledger
 
 _SMALL = PRESETS["gpt2"]
 _P = Ledger.from_config(_SMALL).total
 _HEAD = _SMALL.vocab_size * _SMALL.n_embd
 _MATRICES = 12 * _SMALL.n_embd**2 * _SMALL.n_layer
-
-
-def _bytes(n: int) -> Quantity:
-    return Quantity(Decimal(n), "bytes", unit="B")
 
 
 EXERCISE = NumericExercise(
@@ -26,37 +20,37 @@ EXERCISE = NumericExercise(
     "Write the answer with its unit, in bytes, MB or MiB.",
     difficulty="easy",
     minutes=5,
-    answer=_bytes(_P),
+    answer=in_bytes(_P),
     wrong=(
         WrongNumber(
-            parse("118.68 MB"),
+            in_bytes("118.68 MB"),
             "the number is that of MiB, 2²⁰ bytes. An MB is a million bytes. Write MiB, or divide by 10⁶.",
         ),
         WrongNumber(
-            parse("124.44 MiB"),
+            in_bytes("124.44 MiB"),
             "the number is that of MB, a million bytes. An MiB is 2²⁰ bytes. Write MB, or divide by 2²⁰.",
         ),
         WrongNumber(
-            _bytes(_P // 4),
+            in_bytes(_P // 4),
             "the number of parameters is divided by 4. It is 4 bytes for each that become 1: as many bytes as "
             "parameters.",
         ),
-        WrongNumber(_bytes(4 * _P), "those are the weights in float32, 4 bytes each. An int8 has one."),
+        WrongNumber(in_bytes(4 * _P), "those are the weights in float32, 4 bytes each. An int8 has one."),
         WrongNumber(
-            _bytes(2 * _P), "those are the weights in half precision, 2 bytes each. An int8 has one."
+            in_bytes(2 * _P), "those are the weights in half precision, 2 bytes each. An int8 has one."
         ),
-        WrongNumber(_bytes(8 * _P), "those are bits, 8 in an int8. A byte has 8 bits."),
+        WrongNumber(in_bytes(8 * _P), "those are bits, 8 in an int8. A byte has 8 bits."),
         WrongNumber(
-            _bytes(_P + _HEAD),
+            in_bytes(_P + _HEAD),
             "the tied head is counted. It is the token table under a second name. (Tools that break the tie do store "
             "it twice.)",
         ),
         WrongNumber(
-            _bytes(_MATRICES),
+            in_bytes(_MATRICES),
             "those are the matrices of the blocks alone. The question has every parameter as int8, the tables too.",
         ),
         WrongNumber(
-            _bytes(_MATRICES + 4 * (_P - _MATRICES)),
+            in_bytes(_MATRICES + 4 * (_P - _MATRICES)),
             "that is with the matrices of the blocks as int8 and all else in float32, as many tools do it. The "
             "question has every parameter as int8.",
         ),

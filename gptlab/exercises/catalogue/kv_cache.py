@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 from gptlab.config import PRESETS
 from gptlab.exercises.exercise import NumericExercise, WrongNumber
-from gptlab.exercises.quantity import Quantity, parse
+from gptlab.exercises.quantity import in_bytes
 
 _SMALL = PRESETS["gpt2"]
 _SIZE = 2 * _SMALL.n_layer * _SMALL.n_positions * _SMALL.n_embd * 2
-
-
-def _bytes(n: int) -> Quantity:
-    return Quantity(Decimal(n), "bytes", unit="B")
 
 
 EXERCISE = NumericExercise(
@@ -23,40 +17,41 @@ EXERCISE = NumericExercise(
     "unit, in bytes, MB or MiB.",
     difficulty="easy",
     minutes=5,
-    answer=_bytes(_SIZE),
+    answer=in_bytes(_SIZE),
     wrong=(
         WrongNumber(
-            _bytes(_SIZE // 2),
+            in_bytes(_SIZE // 2),
             "one of keys and values is counted, or one byte for each value. Both are kept, and a float16 has 2 bytes.",
         ),
-        WrongNumber(_bytes(_SIZE * 2), "that is in float32, 4 bytes for each value. A float16 has 2."),
+        WrongNumber(in_bytes(_SIZE * 2), "that is in float32, 4 bytes for each value. A float16 has 2."),
         WrongNumber(
-            _bytes(_SIZE * 3 // 2),
+            in_bytes(_SIZE * 3 // 2),
             "queries are counted as well. A query is used once, when its token is read; keys and values are kept.",
         ),
         WrongNumber(
-            _bytes(_SIZE * _SMALL.n_head),
+            in_bytes(_SIZE * _SMALL.n_head),
             "the heads are counted twice: C = 768 is the width of all 12 together. Leave n_head out.",
         ),
         WrongNumber(
-            _bytes(_SIZE // 12),
+            in_bytes(_SIZE // 12),
             "a factor of 12 is missing, and GPT-2 small has two of them: one block is counted where there are 12, or "
             "one head of width 64 where there are 12. Both count. The same for GPT-2 medium, with 24 blocks and 16 "
             "heads, tells the two apart: 100,663,296 bytes.",
         ),
         WrongNumber(
-            _bytes(_SIZE // _SMALL.n_positions),
+            in_bytes(_SIZE // _SMALL.n_positions),
             "that is for one token. There are 1,024.",
         ),
         WrongNumber(
-            _bytes(_SIZE // 2 // 2), "that is the number of keys. There are as many values, of 2 bytes each."
+            in_bytes(_SIZE // 2 // 2),
+            "that is the number of keys. There are as many values, of 2 bytes each.",
         ),
         WrongNumber(
-            parse("37.75 MiB"),
+            in_bytes("37.75 MiB"),
             "the number is that of MB, a million bytes. An MiB is 2²⁰ bytes. Write MB, or divide by 2²⁰.",
         ),
         WrongNumber(
-            parse("36.00 MB"),
+            in_bytes("36.00 MB"),
             "the number is that of MiB, 2²⁰ bytes. An MB is a million bytes. Write MiB, or divide by 10⁶.",
         ),
     ),

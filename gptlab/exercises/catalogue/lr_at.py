@@ -25,7 +25,9 @@ def reference(
     first = 0 if "cosine-from-0" in on else warmup
     length = steps - first - ("ends-late" not in on)
     done = (step - first) / (length if "divides-by-0" in on else max(1, length))
-    if "rises-again" not in on:
+    if "restarts" in on:
+        done %= 1.0
+    elif "rises-again" not in on:
         done = min(done, 1.0)
     turn = 2 * math.pi if "full-turn" in on else math.pi
     share = 1 - done if "linear" in on else (1 + math.cos(turn * done)) / (1 if "not-halved" in on else 2)
@@ -103,6 +105,11 @@ EXERCISE = Exercise(
             "full-turn",
             "the cosine makes a full turn: in the middle the rate is at its smallest, at the end at its largest "
             "again. Half a turn goes from 1 to -1: cos(π · done).",
+        ),
+        Mistake(
+            "restarts",
+            "the cosine begins anew when it has come to its end: the last step has max_lr again. It stays at min_lr: "
+            "let done be 1 at most, without a remainder.",
         ),
         Mistake(
             "rises-again",
