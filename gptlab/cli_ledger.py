@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +16,9 @@ from gptlab.config import PRESETS, GPTConfig, read_config
 from gptlab.files import replacing
 from gptlab.flops import forward_flops
 from gptlab.ledger import Ledger, Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -110,19 +114,33 @@ def save_card(config: GPTConfig, file: Path) -> None:
         ValueError: a format that is not offered.
         OSError: the file cannot be written.
     """
+
+    def draw(figure: Figure) -> None:
+        from gptlab.plots.card import budget_card
+
+        figure.set_layout_engine("none")  # the axes fill it
+        budget_card(figure.add_axes((0, 0, 1, 1)), config)
+
+    save_figure(draw, file, "--card", (7.2, 7.2))
+
+
+def save_figure(draw: Callable[[Figure], None], file: Path, option: str, inches: tuple[float, float]) -> None:
+    """Draw a picture and write it, at 150 dots an inch.
+
+    Raises:
+        ValueError: a format that is not offered.
+        OSError: the file cannot be written.
+    """
     if file.suffix.lower() not in FORMATS:
-        raise ValueError(f"--card {file}: the name must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+        raise ValueError(f"{option} {file}: the name must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     if not file.parent.is_dir():
-        raise FileNotFoundError(f"--card {file}: the folder {file.parent} does not exist")
+        raise FileNotFoundError(f"{option} {file}: the folder {file.parent} does not exist")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from gptlab.plots.card import budget_card
-
-    figure = Figure(figsize=(7.2, 7.2), dpi=150)
-    figure.set_layout_engine("none")  # the axes fill it
+    figure = Figure(figsize=inches, dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
-    budget_card(figure.add_axes((0, 0, 1, 1)), config)
+    draw(figure)
     with replacing(file) as partial:
         figure.savefig(partial, format=file.suffix[1:].lower())
 

@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gptlab.cli_ledger import FORMATS, find
+from gptlab.cli_ledger import find, save_figure
 from gptlab.config import GPTConfig
-from gptlab.files import replacing
 from gptlab.memory.forms import (
     InferenceMemory,
     TrainingMemory,
@@ -26,6 +25,9 @@ from gptlab.memory.forms import (
 )
 from gptlab.memory.replay import replay
 from gptlab.memory.step import TrainingStep
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -231,20 +233,13 @@ def save_plot(memory: TrainingMemory, file: Path) -> None:
         ValueError: a format that is not offered.
         OSError: the file cannot be written.
     """
-    if file.suffix.lower() not in FORMATS:
-        raise ValueError(f"--plot {file}: the name must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"--plot {file}: the folder {file.parent} does not exist")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    from gptlab.plots.memory import memory_timeline
+    def draw(figure: Figure) -> None:
+        from gptlab.plots.memory import memory_timeline
 
-    figure = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    memory_timeline(figure.add_subplot(), memory.timeline)
-    with replacing(file) as partial:
-        figure.savefig(partial, format=file.suffix[1:].lower())
+        memory_timeline(figure.add_subplot(), memory.timeline)
+
+    save_figure(draw, file, "--plot", (7.2, 4.2))
 
 
 def show_trace(memory: TrainingMemory, console: Console) -> None:

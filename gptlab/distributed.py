@@ -206,7 +206,7 @@ class SharedRun(Run):
                 count = y[own].numel()
                 if (
                     not count
-                ):  # no window is left for this rank; it computes one, as the others wait, uncounted
+                ):  # no window is left for this rank: it computes one uncounted, as the others wait
                     own = slice(0, 1)
                 loss = self.loss_model(x[own].to(self.device), y[own].to(self.device), "fp32")
                 sums += torch.tensor([loss.item() * count, count], dtype=sums.dtype, device=sums.device)

@@ -36,7 +36,7 @@ def allocator_peaks(step: TrainingStep, count: int = 2) -> dict[str, int]:
         run_steps(step, mark, count=count)
         open_range.pop().__exit__(None, None, None)
     events = profiler.profiler.kineto_results.events()
-    changes = sorted((e.start_ns(), e.nbytes(), "") for e in events if e.name() == "[memory]")
+    changes = [(e.start_ns(), e.nbytes(), "") for e in events if e.name() == "[memory]"]
     phases = [(e.start_ns(), 0, e.name()[6:]) for e in events if e.name().startswith("phase ")]
     live, phase = 0, "build"
     peaks: dict[str, int] = {}

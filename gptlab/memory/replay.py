@@ -32,10 +32,9 @@ class Replay(AttentionOperations):
     """The model, its loss and its optimiser, as sizes."""
 
     def train(self) -> Timeline:
-        self.state = (
-            4 if self.step.precision == "master" else self.stream
-        )  # bytes of a number in AdamW's state
-        copies = 3 if self.step.precision == "master" else 2  # two moments, and the master copy
+        master = self.step.precision == "master"
+        self.state = 4 if master else self.stream  # bytes of a number in AdamW's state
+        copies = 3 if master else 2  # two moments, and the master copy
         P = sum(parameter.elements for parameter in self.parameters.values())
         counters = 4 * len(self.parameters)
         tokens = 2 * 8 * self.step.batch_size * self.T  # x and y, int64
@@ -107,9 +106,8 @@ class Replay(AttentionOperations):
         return self.add(x, self.mlp(self.layer_norm(x, f"h.{i}.ln_2"), f"h.{i}.mlp"))
 
     def mlp(self, x: Value, name: str) -> Value:
-        y = self.linear(
-            self.gelu(self.linear(x, f"{name}.c_fc")), f"{name}.c_proj"
-        )  # x stays alive meanwhile
+        # A name of its own: x stays alive until the end.
+        y = self.linear(self.gelu(self.linear(x, f"{name}.c_fc")), f"{name}.c_proj")
         return self.dropout(y, self.config.resid_pdrop)
 
     def attention(self, x: Value, name: str) -> Value:
@@ -126,9 +124,8 @@ class Replay(AttentionOperations):
     # The loss
 
     def loss(self) -> Value:
-        loss = {"full": self.full_loss, "chunked": self.chunked_loss, "fused": self.fused_loss}[
-            self.step.loss
-        ]()
+        forms = {"full": self.full_loss, "chunked": self.chunked_loss, "fused": self.fused_loss}
+        loss = forms[self.step.loss]()
         if self.step.micro_batches > 1:
             loss = self.divide(loss)
         return loss
@@ -141,7 +138,7 @@ class Replay(AttentionOperations):
         return Value(1, width, self.memory.allocate("div", width), self.tape.record(backward))
 
     def full_loss(self) -> Value:
-        return self.cross_entropy(self.product_with_head(self.hidden(), self.N), self.N)
+        return self.cross_entropy(self.product_with_head(self.hidden(), self.N))
 
     def product_with_head(self, h: Value, rows: int, W_U: Node | None = None) -> Value:
         """The logits of ``rows`` positions. Autocast keeps a copy of the weight itself, but not of a view of it."""
@@ -158,11 +155,9 @@ class Replay(AttentionOperations):
         node = self.tape.record(backward, inputs.data, *copy)
         return Value(rows * V, width, allocate("mm", width * rows * V), node)
 
-    def cross_entropy(self, logits: Value, rows: int) -> Value:
+    def cross_entropy(self, logits: Value) -> Value:
         allocate = self.memory.allocate
-        scores = (
-            self.widen(logits) if self.step.precision == "amp" else logits
-        )  # logits stay alive beside them
+        scores = self.widen(logits) if self.step.precision == "amp" else logits  # both stay alive
         width, size, logits_node = scores.width, scores.data.size, scores.node
 
         def log_softmax(saved: list[Bytes], g: list[Bytes]) -> Gradients:
@@ -219,7 +214,7 @@ class Replay(AttentionOperations):
         return Value(1, 4, allocate("div", 4), self.tape.record(divide, count))
 
     def chunk_loss(self, h: Value, rows: int, W_U: Node) -> Value:
-        return self.cross_entropy(self.widen(self.product_with_head(h, rows, W_U)), rows)
+        return self.cross_entropy(self.widen(self.product_with_head(h, rows, W_U)))
 
     def fused_loss(self) -> Value:
         """:func:`gptlab.fused_loss.fused_token_loss`: one buffer for a few hundred positions' logits."""

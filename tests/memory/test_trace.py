@@ -69,7 +69,7 @@ def test_saved_bytes_leaves_out_the_weights():
     saved = SavedBytes(model)
     with saved.watching():
         model.lm_head(torch.zeros(2, 3, model.config.n_embd))
-    assert saved.total == 0 or saved.total == 2 * 3 * model.config.n_embd * 4
+    assert saved.total == 2 * 3 * model.config.n_embd * 4, "the input, for the weight's gradient"
 
 
 @pytest.mark.parametrize("switch", [checkpointing, lambda model: explicit_attention()])
