@@ -146,7 +146,9 @@ def code(text: str) -> list[str]:
 
 def gptlab_commands(text: str) -> list[list[str]]:
     """The words after `gptlab`, where it is run."""
-    found = [re.match(r"(?:.*(?<!:)\s)?(?:\S*[/\\])?(?:-m )?gptlab ((?:[a-z]).*)", line) for line in code(text)]
+    found = [
+        re.match(r"(?:.*(?<!:)\s)?(?:\S*[/\\])?(?:-m )?gptlab ((?:[a-z]).*)", line) for line in code(text)
+    ]
     return [shlex.split(re.split(r" [>|] ", match[1])[0]) for match in found if match]
 
 
