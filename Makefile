@@ -2,10 +2,11 @@
 # Both make .venv when it is missing, and need no network once it is there.
 
 PYTHON ?= python3
+PORT ?= 8000
 BIN := .venv/bin
 READY := .venv/.ready
 # Exercises are checked with an empty record, so that nothing depends on who runs the notebooks.
-NBVAL := GPTLAB_HOME=$(CURDIR)/_build/nbval-home PYTHONPATH=scripts OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p nbval_hint --nbval --nbval-current-env \
+NBVAL := GPTLAB_HOME='$(CURDIR)/_build/nbval-home' PYTHONPATH=scripts OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p nbval_hint --nbval --nbval-current-env \
 	--nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval.cfg -n 2 --dist loadscope
 
 .PHONY: help setup book test lint notebooks gpu serve bench exercises repository clean
@@ -57,8 +58,8 @@ gpu: $(READY)
 	@$(BIN)/python scripts/validate.py --gpu
 
 serve: book
-	@echo 'http://127.0.0.1:8000 (Ctrl-C stops it)'
-	@$(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory _build/html
+	@echo 'http://127.0.0.1:$(PORT) (Ctrl-C stops it; if the port is taken: make serve PORT=8001)'
+	@$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks.compare

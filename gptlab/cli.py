@@ -73,6 +73,8 @@ def grade(
     try:
         names = tuple(find(name).name for name in only or ())
         grades = grade_all(submission, seed=seed, only=names, seconds=seconds, memory_gb=memory_gb)
+    except FileNotFoundError:
+        _fail(f"{submission} does not exist")
     except (OSError, ValueError) as error:
         _fail(str(error))
     if json:

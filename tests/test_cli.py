@@ -77,7 +77,9 @@ def test_a_damaged_progress_file_is_said(tmp_path):
 
 def test_a_missing_file_is_said():
     assert "does not exist" in run("check", "nowhere.py").output
-    assert run("grade", "nowhere.py").exit_code == 2
+    result = run("grade", "nowhere.py")
+    assert result.exit_code == 2
+    assert "nowhere.py does not exist" in result.stderr
 
 
 def test_grading_prints_json(tmp_path):

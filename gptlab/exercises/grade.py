@@ -10,6 +10,7 @@ grade code that you do not trust, run this in a container without network, for e
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tokenize
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,7 +34,7 @@ class Grade:
         status: as in a report, or ``"missing"`` when the submission does not define it.
         diagnosis: the id of the recognised mistake, or None.
         text: the report as the learner would see it, or what went wrong.
-        seconds: how long the check took.
+        seconds: how long the check took; 0 if there was none, or if it never ended.
     """
 
     exercise: str
@@ -45,22 +47,38 @@ class Grade:
 def source_of(path: Path) -> str:
     """The Python source of a submission, a ``.py`` file or the code cells of a notebook.
 
-    Lines that only IPython understands, magics and shell commands, are left out.
+    In cells that Python does not understand, the lines that only IPython does are left out: magics, shell
+    commands and questions such as ``len?``.
 
     Raises:
         ValueError: the file is neither, or damaged.
     """
     if path.suffix == ".py":
-        return path.read_text("utf-8")
+        try:  # as Python reads it: a byte-order mark, for example, is no part of the source
+            with tokenize.open(path) as opened:
+                return opened.read()
+        except (SyntaxError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} cannot be read: {error}; save it as UTF-8") from error
     if path.suffix != ".ipynb":
         raise ValueError(f"{path} is neither a .py file nor a notebook (.ipynb)")
     try:
-        cells = json.loads(path.read_text("utf-8"))["cells"]
+        cells = json.loads(path.read_text("utf-8-sig"))["cells"]
         sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a notebook: {error}") from error
-    lines = "\n\n".join(source for source in sources if not source.startswith("%%")).split("\n")
-    return "\n".join(re.sub(r"^(\s*)[%!].*", r"\1pass", line) for line in lines)
+    return "\n\n".join(_plain_python(source) for source in sources if not source.startswith("%%"))
+
+
+# At the start of a line %magic, !command and ?name; name? alone on a line.
+IPYTHON = re.compile(r"^([ \t]*)(?:[%!?].*|[\w.]+\?{1,2}[ \t]*$)", re.MULTILINE)
+
+
+def _plain_python(cell: str) -> str:
+    try:
+        ast.parse(cell)
+    except (SyntaxError, ValueError):
+        return IPYTHON.sub(r"\1pass", cell)
+    return cell
 
 
 def grade(
@@ -74,7 +92,8 @@ def grade(
     """Grade every exercise of the catalogue, in a fresh process.
 
     If the process dies or its time is up, the exercise that it was busy with gets the blame, and a new process
-    goes on with the next one.
+    goes on with the next one. If that happens before the submission itself has run to its end, no exercise can be
+    checked, and none is waited for.
 
     Args:
         path: the submission.
@@ -88,17 +107,17 @@ def grade(
     grades: list[Grade] = []
     while len(grades) < len(names):
         left = names[len(grades) :]
-        found, trouble = _run_worker(source, Path(path), left, seed, seconds, memory_gb)
+        executed, found, trouble = _run_worker(source, Path(path), left, seed, seconds, memory_gb)
         grades += found
-        if len(found) < len(left):
-            grades.append(Grade(left[len(found)], "error", text=trouble, seconds=seconds))
+        blamed = left[len(found) :][: 1 if executed else None]
+        grades += [Grade(name, "error", text=trouble) for name in blamed]
     return grades
 
 
 def _run_worker(
     source: str, path: Path, names: list[str], seed: int | None, seconds: float, memory_gb: float
-) -> tuple[list[Grade], str]:
-    """Run one process; return the grades that it delivered, and why it delivered no more."""
+) -> tuple[bool, list[Grade], str]:
+    """Run one process; return whether the submission ran to its end, the grades, and why there are no more."""
     with tempfile.TemporaryDirectory(prefix="gptlab-grade-") as folder:
         task, results = Path(folder, "task.json"), Path(folder, "results.jsonl")
         order = {"source": source, "names": names, "seed": seed, "memory": int(memory_gb * 1e9)}
@@ -121,7 +140,7 @@ def _run_worker(
         finally:
             process.kill()
             process.wait()
-        return _delivered(results), trouble
+        return *_delivered(results), trouble
 
 
 def _watch(process: subprocess.Popen[bytes], results: Path, seconds: float) -> str:
@@ -132,19 +151,21 @@ def _watch(process: subprocess.Popen[bytes], results: Path, seconds: float) -> s
         if now != size:
             size, since = now, time.monotonic()
         if time.monotonic() - since > seconds:
-            return f"no result within {seconds:g} s: an endless loop?"
+            if size:
+                return f"no result within {seconds:g} s: an endless loop?"
+            return (
+                f"no result within {seconds:g} s, before any function could be checked: an endless loop, "
+                f"or cells that need longer? --seconds sets the limit"
+            )
         time.sleep(0.05)
-    code = process.returncode
-    return f"the submission ended the process (exit status {code})"
+    where = "" if results.stat().st_size else ", before any function could be checked"
+    return f"the submission ended the process{where} (exit status {process.returncode})"
 
 
-def _delivered(results: Path) -> list[Grade]:
-    grades = []
-    for line in results.read_text("utf-8").splitlines():
-        record = json.loads(line)
-        if record.get("exercise"):
-            grades.append(Grade(**record))
-    return grades
+def _delivered(results: Path) -> tuple[bool, list[Grade]]:
+    """Whether the submission ran to its end or its first error, and the grades after that."""
+    records = [json.loads(line) for line in results.read_text("utf-8").splitlines()]
+    return bool(records), [Grade(**record) for record in records if "exercise" in record]
 
 
 def as_json(grades: list[Grade]) -> str:

@@ -105,6 +105,23 @@ def test_an_endless_loop_costs_only_itself_and_its_time(tmp_path):
     assert time.monotonic() - start < 60
 
 
+@pytest.mark.parametrize(
+    ("source", "trouble"),
+    [("while True: pass", "no result within 6 s"), ("import os\nos._exit(3)", "ended the process")],
+    ids=["loops", "exits"],
+)
+def test_a_submission_that_never_reaches_its_end_is_run_once_not_once_for_each_exercise(
+    tmp_path, source, trouble
+):
+    names = ("decode", "encode", "merge_pair", "pair_counts")
+    start = time.monotonic()
+    found = graded(tmp_path, source, only=names, seconds=6.0)
+    assert time.monotonic() - start < 12
+    assert {one.status for one in found.values()} == {"error"}
+    assert all(trouble in one.text for one in found.values())
+    assert all("before any function could be checked" in one.text for one in found.values())
+
+
 def test_too_much_memory_costs_only_itself(tmp_path):
     source = "def merge_pair(ids, pair, new):\n    return bytearray(10**12)\n" + RIGHT
     found = graded(tmp_path, source)
@@ -127,6 +144,36 @@ def test_json_is_one_record_a_line(tmp_path):
     assert record["exercise"] == "pair_counts"
     assert record["status"] == "passed"
     assert record["diagnosis"] is None
+
+
+def test_a_byte_order_mark_is_no_part_of_the_source(tmp_path):
+    script, notebook = tmp_path / "x.py", tmp_path / "x.ipynb"
+    script.write_text("a = 1\n", "utf-8-sig")
+    assert source_of(script) == "a = 1\n"
+    notebook.write_text(json.dumps({"cells": [{"cell_type": "code", "source": ["a = 1"]}]}), "utf-8-sig")
+    assert source_of(notebook) == "a = 1"
+
+
+def test_a_script_in_another_encoding_is_refused_by_name(tmp_path):
+    (tmp_path / "x.py").write_text("a = 'é'\n", "latin-1")
+    with pytest.raises(ValueError, match=r"x\.py cannot be read: .*save it as UTF-8"):
+        source_of(tmp_path / "x.py")
+
+
+@pytest.mark.parametrize(
+    ("cell", "source"),
+    [
+        ("len?\na = 1", "pass\na = 1"),
+        ("?len\ntorch.nn??", "pass\npass"),
+        ("if a:\n    %time a", "if a:\n    pass"),
+        ("a = (7\n    % 3\n)", "a = (7\n    % 3\n)"),
+        ('a = """\nwhy?\n!\n"""', 'a = """\nwhy?\n!\n"""'),
+    ],
+)
+def test_only_what_python_does_not_understand_is_left_out(tmp_path, cell, source):
+    file = tmp_path / "x.ipynb"
+    file.write_text(json.dumps({"cells": [{"cell_type": "code", "source": cell}]}), "utf-8")
+    assert source_of(file) == source
 
 
 def test_files_of_another_kind_are_refused(tmp_path):
