@@ -164,9 +164,13 @@ def advise(version: str, root: Path) -> None:
         name = path.relative_to(root).as_posix()
         if (on_cpu := validated.states(name, root)["cpu"]).startswith(("not", "changed")):
             print(f"its page says of a CPU '{on_cpu}'  {name}  (make test, then make stamp)")
-    print(
-        f"Read the diff. Then: git commit -am 'Release {version}', git tag v{version}, git push origin main v{version}"
-    )
+    print("Read the diff. Then:")
+    for command in (
+        f"git commit -am 'Release {version}'",
+        f"git tag v{version}",
+        f"git push origin main v{version}",
+    ):
+        print(f"    {command}")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from repository import MARKER as COLAB
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
+    from pytest import Config
 
 ROOT = Path(__file__).resolve().parents[1]
 LAST = "_build/validated.json"
@@ -47,7 +48,7 @@ class Record:
     date: str
     """The day of the run, UTC."""
     commit: str
-    """The commit that was run; empty outside git, and with a `+` if files had been changed since."""
+    """The commit that was run; empty outside git, and with a `+` if files differed from it."""
     torch: str
     python: str
     platform: str
@@ -121,9 +122,25 @@ def states(notebook: str, root: Path) -> dict[str, str]:
 # The run
 
 
+begun: dict[str, Any] = {}
+"""What stood there when the run began: the commit, and the hash of each notebook."""
+
+
+def pytest_configure(config: Config) -> None:
+    """Before nbval runs notebooks, remember what they are: somebody may edit one meanwhile."""
+    if config.getoption("nbval", default=False):
+        root = config.invocation_params.dir
+        begun["commit"] = commit(root)
+        begun["hashes"] = {
+            path.relative_to(root).as_posix(): found
+            for path in sorted(root.glob("book/*.ipynb"))
+            if (found := hash_or_none(path)) is not None
+        }
+
+
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     """After nbval has run notebooks, write down which of them passed whole."""
-    if not terminalreporter.config.getoption("nbval", default=False):
+    if not begun:
         return
     root = terminalreporter.config.invocation_params.dir
     stats = terminalreporter.stats
@@ -131,18 +148,28 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     passed: dict[str, set[str]] = {}
     for report in stats.get("passed", []):
         passed.setdefault(report.nodeid.partition("::")[0], set()).add(report.nodeid)
-    whole = [name for name in sorted(passed) if name not in bad and len(passed[name]) == cells(root / name)]
-    store(this_run(root, whole), root / LAST)
+    whole = {
+        name: found
+        for name, found in begun["hashes"].items()
+        if name in passed and name not in bad and len(passed[name]) == code_cells(root / name)
+    }
+    store(this_run(begun["commit"], whole), root / LAST)
 
 
-def cells(path: Path) -> int:
-    """How many code cells a notebook has; 0 for what is none."""
-    if path.suffix != ".ipynb" or not path.is_file():
-        return 0
+def hash_or_none(path: Path) -> str | None:
+    """The hash; None for a file that is no notebook, about which nbval will say more."""
+    try:
+        return hash_of(path)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def code_cells(path: Path) -> int:
+    """How many code cells a notebook has."""
     return sum(cell["cell_type"] == "code" for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
 
 
-def this_run(root: Path, notebooks: list[str]) -> Record:
+def this_run(commit: str, notebooks: dict[str, str]) -> Record:
     """A record of notebooks that have just passed here."""
     import torch
 
@@ -153,11 +180,11 @@ def this_run(root: Path, notebooks: list[str]) -> Record:
         device=kind,
         name=torch.cuda.get_device_name() if kind == "cuda" else "",
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        commit=commit(root),
+        commit=commit,
         torch=importlib.metadata.version("torch"),
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
-        notebooks={name: hash_of(root / name) for name in notebooks},
+        notebooks=notebooks,
     )
 
 

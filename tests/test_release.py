@@ -216,7 +216,7 @@ def test_the_command_prints_sets_and_reports(course: Path, capsys: pytest.Captur
     shown = capsys.readouterr().out
     assert "changed  book/01-tokens.ipynb\n" in shown
     assert "its page says of a CPU 'not yet'  book/01-tokens.ipynb" in shown
-    assert "git tag v9.0.0, git push origin main v9.0.0" in shown
+    assert "    git tag v9.0.0\n    git push origin main v9.0.0\n" in shown
     citation = course / "CITATION.cff"
     citation.write_text(citation.read_text(encoding="utf-8").replace("9.0.0", "9.0.1"), encoding="utf-8")
     assert main([], course) == 1

@@ -220,7 +220,7 @@ def test_the_page_of_a_notebook_carries_the_line(course: Path, state: str) -> No
         return
     assert built.returncode == 0, built.stdout + built.stderr
     assert (
-        '<p class="validated">Validated by running every cell again and comparing its output. '
+        '<p class="validated">Last validated (every cell run again, every output compared). '
         "On a CPU: 2026-11-30, torch 2.13.0, Python 3.11. On a GPU: not yet.</p>"
     ) in (pages / "01-tokens.html").read_text(encoding="utf-8")
     assert "validated" not in (pages / "index.html").read_text(encoding="utf-8")

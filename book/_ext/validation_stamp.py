@@ -20,7 +20,7 @@ import validated
 
 log = logging.getLogger(__name__)
 
-STAMP = '<p class="validated">Validated by running every cell again and comparing its output. {states}</p>\n'
+STAMP = '<p class="validated">Last validated (every cell run again, every output compared). {states}</p>\n'
 
 
 def stamp(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: object) -> None:
