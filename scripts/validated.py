@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 from repository import MARKER as COLAB
 
 if TYPE_CHECKING:
+    import pytest
     from _pytest.terminal import TerminalReporter
-    from pytest import Config
 
 ROOT = Path(__file__).resolve().parents[1]
 LAST = "_build/validated.json"
@@ -126,7 +126,7 @@ begun: dict[str, Any] = {}
 """What stood there when the run began: the commit, and the hash of each notebook."""
 
 
-def pytest_configure(config: Config) -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Before nbval runs notebooks, remember what they are: somebody may edit one meanwhile."""
     if config.getoption("nbval", default=False):
         root = config.invocation_params.dir

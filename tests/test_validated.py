@@ -188,6 +188,33 @@ def test_a_run_of_nbval_writes_down_what_passed(course: Path) -> None:
     assert load(course / validated.LAST) == replace(run, notebooks={})
 
 
+def test_a_notebook_edited_during_the_run_was_not_run(
+    course: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last cell of the course edits the first notebook, which has passed by then."""
+    path = course / "book" / "02-edits.ipynb"
+    write_notebook(path)
+    edit = f"import pathlib\np = pathlib.Path({str(course / NAME)!r})\np.write_text(p.read_text().replace('2 + 2', '4'))\n"
+    path.write_text(
+        path.read_text().replace("print(2 + 2)", json.dumps(edit + "print(4)")[1:-1]), encoding="utf-8"
+    )
+    result = nbval(course)
+    assert "4 passed" in result.stdout, result.stdout
+    assert main(["record"], course) == 1
+    assert f"{NAME} has changed since it was run" in capsys.readouterr().err
+
+
+def test_the_commit_is_marked_when_files_differ_from_it(course: Path) -> None:
+    assert validated.commit(course) == ""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", NAME], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*git, *command], cwd=course, check=True)
+    clean = validated.commit(course)
+    assert len(clean) == 12
+    write_notebook(course / NAME, words="# Addition")
+    assert validated.commit(course) == clean + "+"
+
+
 # On the page
 
 
