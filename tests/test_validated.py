@@ -194,7 +194,8 @@ def test_a_notebook_edited_during_the_run_was_not_run(
     """The last cell of the course edits the first notebook, which has passed by then."""
     path = course / "book" / "02-edits.ipynb"
     write_notebook(path)
-    edit = f"import pathlib\np = pathlib.Path({str(course / NAME)!r})\np.write_text(p.read_text().replace('2 + 2', '4'))\n"
+    first = str(course / NAME)
+    edit = f"import pathlib\np = pathlib.Path({first!r})\np.write_text(p.read_text().replace('2 + 2', '4'))\n"
     path.write_text(
         path.read_text().replace("print(2 + 2)", json.dumps(edit + "print(4)")[1:-1]), encoding="utf-8"
     )
