@@ -6,10 +6,10 @@ PORT ?= 8000
 BIN := .venv/bin
 READY := .venv/.ready
 # Exercises are checked with an empty record, so that nothing depends on who runs the notebooks.
-NBVAL := GPTLAB_HOME='$(CURDIR)/_build/nbval-home' PYTHONPATH=scripts OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p nbval_hint --nbval --nbval-current-env \
+NBVAL := GPTLAB_HOME='$(CURDIR)/_build/nbval-home' PYTHONPATH=scripts OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p nbval_hint -p validated --nbval --nbval-current-env \
 	--nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval.cfg -n 2 --dist loadscope
 
-.PHONY: help setup book test lint notebooks gpu serve bench exercises repository clean
+.PHONY: help setup book test lint notebooks gpu serve bench exercises repository release stamp clean
 
 help:
 	@echo 'make book        set up, and build the site into _build/html'
@@ -22,6 +22,8 @@ help:
 	@echo 'make exercises   how many mistakes the checker recognises, and how long it takes'
 	@echo 'make bench       speed and memory, side by side with transformers'
 	@echo 'make repository NAME=owner/repo   set the address of the repository everywhere'
+	@echo 'make stamp       put the last run of the notebooks on their pages: "Validated ..."'
+	@echo 'make release VERSION=x.y.z   set the version everywhere, and say how to publish it'
 
 setup: $(READY)
 
@@ -70,6 +72,12 @@ exercises: $(READY)
 
 repository: $(READY)
 	@$(BIN)/python scripts/repository.py $(NAME)
+
+stamp: $(READY)
+	@$(BIN)/python scripts/validated.py record
+
+release: $(READY)
+	@$(BIN)/python scripts/release.py $(VERSION)
 
 clean:
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,6 +6,9 @@
 The one place is `[project.urls] Repository` in pyproject.toml. While it says OWNER/gptlab, this copy of the
 course has no address: the site shows no button that would need one, and the notebooks' first cell says so.
 `python scripts/repository.py OWNER/gptlab` returns to that state.
+
+In Colab that cell installs the release whose version pyproject.toml has, by its tag: v0.1.0 for 0.1.0. A copy of a
+notebook that somebody saved keeps working when the package changes. `scripts/release.py` sets the version.
 """
 
 from __future__ import annotations
@@ -23,7 +26,15 @@ PLACEHOLDER = "OWNER/gptlab"
 
 # pyproject.toml comes last: if writing stops half-way, the old address still stands there, and a second run
 # finishes the work.
-FILES = ("_config.yml", "README.md", "CITATION.cff", "CONTRIBUTING.md", "book/*.md", "pyproject.toml")
+FILES = (
+    "_config.yml",
+    "README.md",
+    "CITATION.cff",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "book/*.md",
+    "pyproject.toml",
+)
 NOTEBOOKS = "book/*.ipynb"
 
 # Repositories of other projects that the course may link to, as regular expressions over "owner/name".
@@ -39,7 +50,7 @@ import importlib.util
 
 if importlib.util.find_spec("gptlab") is None:
 """
-FETCH = '    %pip install -q "gptlab @ git+https://github.com/{name}@main"'
+FETCH = '    %pip install -q "gptlab @ git+https://github.com/{name}@v{version}"'
 NO_ADDRESS = """\
     raise ModuleNotFoundError(
         "gptlab is not installed, and this copy of the course has no repository address yet to fetch it "
@@ -47,6 +58,7 @@ NO_ADDRESS = """\
         "`pip install -e .`"
     )"""
 
+VERSION_RULE = re.compile(r"(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*)){2}")
 OWNER_RULE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9]|[-_](?=[A-Za-z0-9])){0,38}")
 NAME_RULE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
@@ -108,6 +120,21 @@ def read(root: Path = ROOT) -> str | None:
     return None if name == PLACEHOLDER else name
 
 
+def stored_version(root: Path = ROOT) -> str:
+    """The version as pyproject.toml has it."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
+    return validate_version(str(project.get("version", "")))
+
+
+def validate_version(version: str) -> str:
+    """Return `version` if it is of the form that releases have, else raise ValueError."""
+    if not VERSION_RULE.fullmatch(version):
+        raise ValueError(
+            f"{version!r} is no version. Give three numbers, for example 0.2.0: no v, no suffix."
+        )
+    return version
+
+
 def pages_url(name: str) -> str:
     """Where GitHub Pages serves a repository's site. Host names have no capitals; a path keeps them."""
     owner, repo = name.split("/")
@@ -115,9 +142,23 @@ def pages_url(name: str) -> str:
     return f"https://{host}.github.io" + ("" if repo.lower() == f"{owner.lower()}.github.io" else f"/{repo}")
 
 
-def colab_cell(repository: str | None) -> str:
-    """The first code cell of every notebook (tag `remove-cell`), with an address owner/repo or without."""
-    return HEAD + (NO_ADDRESS if repository is None else FETCH.format(name=validate(repository)))
+def colab_cell(repository: str | None, version: str = "") -> str:
+    """The first code cell of every notebook (tag `remove-cell`), with an address owner/repo or without.
+
+    Args:
+        repository: None while there is no address.
+        version: the release to install; needed with an address.
+    """
+    if repository is None:
+        return HEAD + NO_ADDRESS
+    return HEAD + FETCH.format(name=validate(repository), version=validate_version(version))
+
+
+def cell_of_the_course(root: Path = ROOT, *, name: str | None = None, version: str | None = None) -> str:
+    """The Colab cell for the address and the version that pyproject.toml has, or for others."""
+    name = stored_name(root) if name is None else name
+    version = stored_version(root) if version is None else version
+    return colab_cell(None if name == PLACEHOLDER else name, version)
 
 
 def replace_address(text: str, old: str, new: str) -> str:
@@ -184,7 +225,7 @@ def set_name(name: str, root: Path = ROOT) -> list[Path]:
     validate(name)
     old = stored_name(root)
     changed = []
-    cell = colab_cell(None if name == PLACEHOLDER else name)
+    cell = cell_of_the_course(root, name=name)
     for path in [*sorted(root.glob(NOTEBOOKS)), *files(root)]:
         before = read_exactly(path)
         if path.suffix == ".ipynb":
@@ -216,7 +257,7 @@ def mentions(root: Path = ROOT) -> list[Mention]:
     """Every mention in the files that `set_name` writes, and whether it agrees with pyproject.toml."""
     name = stored_name(root)
     found = [mention for path in files(root) for mention in text_mentions(path, root, name)]
-    cell = colab_cell(read(root))
+    cell = cell_of_the_course(root)
     for path in sorted(root.glob(NOTEBOOKS)):
         raw = read_exactly(path)
         where = path.relative_to(root).as_posix()
@@ -240,6 +281,11 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"changed  {path.relative_to(ROOT).as_posix()}")
         current = read()
         print(f"https://github.com/{current}" if current else "not set yet (make repository NAME=owner/repo)")
+        if current and name is not None:
+            tag = f"v{stored_version()}"
+            print(
+                f"Colab opens and installs the tag {tag}: commit, then git tag {tag} and git push origin main {tag}"
+            )
         found = mentions()
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -105,7 +105,15 @@ def validate(notebooks: list[Path], root: Path = ROOT) -> Result:
             "nbval_differences",
         ]
         command += ["--differences", str(report), "--nbval", "--nbval-current-env", "--tb=no", "-q"]
-        command += ["-p", "no:cacheprovider", "--nbval-cell-timeout", str(CELL_TIMEOUT), *map(str, notebooks)]
+        command += [
+            "-p",
+            "validated",
+            "-p",
+            "no:cacheprovider",
+            "--nbval-cell-timeout",
+            str(CELL_TIMEOUT),
+            *map(str, notebooks),
+        ]
         path = os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])])
         # As under `make test`: one thread, because sums then round alike, and an empty record of exercises.
         environment = os.environ | {

@@ -12,10 +12,26 @@ from pathlib import Path
 
 import pytest
 import repository
-from repository import PLACEHOLDER, ROOT, colab_cell, pages_url, read, set_name, stored_name, validate
+from repository import (
+    PLACEHOLDER,
+    ROOT,
+    colab_cell,
+    pages_url,
+    read,
+    set_name,
+    stored_name,
+    stored_version,
+    validate,
+)
 
 # Files whose mentions are examples: this test, and the script that it tests.
-EXAMPLES = {"scripts/repository.py", "tests/test_repository.py", "tests/book/test_site.py"}
+EXAMPLES = {
+    "scripts/repository.py",
+    "tests/test_release.py",
+    "tests/test_repository.py",
+    "tests/book/test_site.py",
+}
+VERSION = stored_version()
 BUILD = "from jupyter_book.cli.main import main; main()"
 BINARY = {".png", ".gz", ".xz", ".npz", ".woff", ".safetensors"}
 
@@ -158,7 +174,7 @@ def test_setting_a_notebook_changes_its_first_cell_alone(tmp_path: Path) -> None
     """Byte for byte, the line ends included."""
     root = copy_of_the_course(tmp_path)
     set_name("ada/gptlab", root)
-    expected = notebook(colab_cell("ada/gptlab")).replace("\n", "\r\n").encode()
+    expected = notebook(colab_cell("ada/gptlab", VERSION)).replace("\n", "\r\n").encode()
     assert (root / "book" / "first.ipynb").read_bytes() == expected
 
 
@@ -244,7 +260,13 @@ def test_the_command_prints_sets_and_reports(
     """Exit status 0 when all agrees, 1 when something differs, 2 for a name that is none."""
     root = copy_of_the_course(tmp_path)
     monkeypatch.setattr(repository, "ROOT", root)
-    for function in (repository.set_name, repository.mentions, repository.read, repository.stored_name):
+    for function in (
+        repository.set_name,
+        repository.mentions,
+        repository.read,
+        repository.stored_name,
+        repository.stored_version,
+    ):
         monkeypatch.setattr(function, "__defaults__", (root,))
     assert repository.main([]) == 0
     assert "not set yet (make repository NAME=owner/repo)" in capsys.readouterr().out
@@ -252,6 +274,7 @@ def test_the_command_prints_sets_and_reports(
     shown = capsys.readouterr().out
     assert "changed  README.md" in shown
     assert "https://github.com/ada/gptlab\n" in shown
+    assert f"git tag v{VERSION} and git push origin main v{VERSION}" in shown
     assert repository.main(["no name"]) == 2
     assert "'no name' is not of the form owner/repo" in capsys.readouterr().err
     with (root / "README.md").open("a", encoding="utf-8") as readme:
@@ -262,8 +285,8 @@ def test_the_command_prints_sets_and_reports(
 
 def test_the_colab_cell_in_both_states() -> None:
     """With an address it installs from there; without, it says why it cannot, and what to do."""
-    with_address = colab_cell("ada/course")
-    assert with_address.endswith('    %pip install -q "gptlab @ git+https://github.com/ada/course@main"')
+    with_address = colab_cell("ada/course", "0.10.2")
+    assert with_address.endswith('    %pip install -q "gptlab @ git+https://github.com/ada/course@v0.10.2"')
     without = colab_cell(None)
     assert without.startswith("# Colab only: ")
     # The cell does nothing where gptlab is installed; run it where nothing is.
@@ -282,7 +305,14 @@ def test_pages_addresses() -> None:
 @pytest.mark.parametrize("name", [PLACEHOLDER, "Ada/course"])
 def test_buttons_follow_the_address(name: str, tmp_path: Path) -> None:
     """A page of each kind, built in both states: no button leads nowhere, and Colab only opens notebooks."""
-    for part in ("_config.yml", "pyproject.toml", "book/_ext", "book/_static", "book/references.bib"):
+    for part in (
+        "_config.yml",
+        "pyproject.toml",
+        "book/_ext",
+        "book/_static",
+        "book/references.bib",
+        "scripts",
+    ):
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
         (tmp_path / part).parent.mkdir(exist_ok=True)
         copy(ROOT / part, tmp_path / part)
@@ -310,9 +340,9 @@ def test_buttons_follow_the_address(name: str, tmp_path: Path) -> None:
         assert "OWNER.github.io" not in page
         assert ('href="https://github.com/Ada/course"' in page) == (name != PLACEHOLDER)
         assert ("https://github.com/Ada/course/issues/new?" in page) == (name != PLACEHOLDER)
-    colab = "https://colab.research.google.com/github/Ada/course/blob/main/book/a.ipynb"
+    colab = f"https://colab.research.google.com/github/Ada/course/blob/v{VERSION}/book/a.ipynb"
     assert (colab in chapter) == (name != PLACEHOLDER)
     assert "colab.research" not in home
     if name != PLACEHOLDER:
-        assert "https://github.com/Ada/course/blob/main/book/a.ipynb?plain=1" in chapter
+        assert f"https://github.com/Ada/course/blob/v{VERSION}/book/a.ipynb?plain=1" in chapter
         assert '<link rel="canonical" href="https://ada.github.io/course/book/a.html"' in chapter

@@ -161,7 +161,7 @@ def test_the_workflows_call_targets_and_scripts_that_exist() -> None:
 def test_in_colab_the_first_cells_install_is_run_with_another_address_only() -> None:
     cell = repository.FETCH.strip().removeprefix("%")
     script = (ROOT / "scripts" / "colab.sh").read_text(encoding="utf-8")
-    expected = cell.replace("git+https://github.com/{name}@main", "file://$work/course")
+    expected = cell.replace("git+https://github.com/{name}@v{version}", "file://$work/course")
     assert expected != cell
     assert f"python3 -m {expected}\n" in script
     assert (ROOT / "scripts" / "colab.sh").stat().st_mode & stat.S_IXUSR
