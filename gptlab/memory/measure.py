@@ -32,7 +32,8 @@ def allocator_peaks(step: TrainingStep, count: int = 2) -> dict[str, int]:
         open_range.append(record_function(f"phase {phase}"))
         open_range[0].__enter__()
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    # acc_events: without it PyTorch 2.11 warns that it will clear events which nobody asks for.
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
         run_steps(step, mark, count=count)
         open_range.pop().__exit__(None, None, None)
     events = profiler.profiler.kineto_results.events()
