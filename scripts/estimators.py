@@ -120,7 +120,7 @@ def ask_mem_tracker() -> Answer:
         },
         units={"B": 1},
         leaves_out="What an operation takes and frees inside itself; the memory of CUDA and its libraries.",
-        differs="The peak agrees to the byte. AdamW's 148 step counters are part of the optimiser; token ids and "
+        differs="The peak agrees to the byte. AdamW's 148 step counters are part of the optimizer; token ids and "
         "targets are not part of the activations, and the loss is.",
     )
 
@@ -205,7 +205,7 @@ def ask_deepspeed_2() -> Answer:
         gives={"parameters": total, "state": on_gpu},
         printed={"state": grab(r"\| +([\d.]+GB) \| offload_optimizer=none", text)},
         units={"GB": GiB},
-        leaves_out="Activations, as it says: the estimate is for parameters, optimiser states and gradients.",
+        leaves_out="Activations, as it says: the estimate is for parameters, optimizer states and gradients.",
         differs="20 bytes per parameter in place of 16: for training in half precision, with weights and gradients in "
         "16 bits and in 32.",
     )
@@ -226,7 +226,7 @@ def ask_deepspeed_3() -> Answer:
         gives={"parameters": total, "state": on_gpu},
         printed={"state": grab(r"\| +([\d.]+GB) \| offload_param=none, offload_optimizer=none", text)},
         units={"GB": GiB},
-        leaves_out="Activations, as it says: the estimate is for parameters, optimiser states and gradients.",
+        leaves_out="Activations, as it says: the estimate is for parameters, optimizer states and gradients.",
         differs="18 bytes per parameter in place of 16, and 4 more for each of the largest layer's, the token table: "
         "for training in half precision.",
     )
@@ -254,7 +254,7 @@ def ask_torchinfo(model: torch.nn.Module, table: str, **options: Any) -> Answer:
             "total": grab(r"Estimated Total Size \(MB\): (.*)", text) + " MB",
         },
         units={"MB": 10**6},
-        leaves_out="The weights' gradients and the optimiser; outputs of what has no parameters of its own, such as "
+        leaves_out="The weights' gradients and the optimizer; outputs of what has no parameters of its own, such as "
         "GELU, attention and the loss.",
         differs=f"{table} The activations are the outputs of all layers with parameters, times two; backward keeps "
         "others, once.",
@@ -296,7 +296,7 @@ def ask_cookbook() -> Answer:
         printed={name: f"{gives[name] / GiB:.2f} GiB" for name in gives if name != "parameters"},
         units={"GiB": GiB},
         leaves_out="Logits, loss and final LayerNorm; the tie; 5C of a block's 13C biases and gains.",
-        differs="Two token tables; 12 bytes of optimiser per parameter, a copy of the weights among them; attention that "
+        differs="Two token tables; 12 bytes of optimizer per parameter, a copy of the weights among them; attention that "
         "stores its weights, with dropout.",
         restated=True,
     )
@@ -327,7 +327,7 @@ def ask_llm_analysis() -> Answer:
         printed={name: grab(rf"\n{re.escape(key)}: (.*)", text) for name, key in names.items()},
         units={"MB": MiB, "GB": GiB},
         leaves_out="All biases, the position table, and what lives only during the backward pass.",
-        differs="12 bytes of optimiser per parameter, a copy of the weights among them; 73C + 192 bytes per token and "
+        differs="12 bytes of optimizer per parameter, a copy of the weights among them; 73C + 192 bytes per token and "
         "block in place of 64C + 64. With what it leaves out, the total is 5.2 % below the peak.",
     )
 

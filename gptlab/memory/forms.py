@@ -34,7 +34,7 @@ class TrainingMemory:
     weights: int
     """The model's parameters, a tied head once."""
     gradients: int
-    """One for each parameter, from the backward pass to the optimiser."""
+    """One for each parameter, from the backward pass to the optimizer."""
     optimizer: dict[str, int]
     """AdamW's state, from the end of the first step on."""
     activations: dict[str, int]

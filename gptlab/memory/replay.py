@@ -19,7 +19,7 @@ FUSED_ROWS = 512  # as in gptlab.fused_loss, which cannot be imported without Py
 
 
 def replay(step: TrainingStep) -> Timeline:
-    """The timeline of a training step: forward, backward and optimiser, with the operations that PyTorch would run."""
+    """The timeline of a training step: forward, backward and optimizer, with the operations that PyTorch would run."""
     return Replay(step).train()
 
 
@@ -29,7 +29,7 @@ def replay_prompt(config: GPTConfig, batch_size: int, context: int, precision: P
 
 
 class Replay(AttentionOperations):
-    """The model, its loss and its optimiser, as sizes."""
+    """The model, its loss and its optimizer, as sizes."""
 
     def train(self) -> Timeline:
         master = self.step.precision == "master"
@@ -247,7 +247,7 @@ class Replay(AttentionOperations):
 
         return Value(1, 4, loss, self.tape.record(backward, dh, dW))
 
-    # The optimiser
+    # The optimizer
 
     def optimizer(self) -> None:
         allocate, width = self.memory.allocate, self.state

@@ -33,15 +33,15 @@ class RankBytes:
 def zero_bytes(n_params: int, world_size: int, stage: int, split: tuple[int, int, int] = (4, 4, 8)) -> int:
     """Bytes on a rank if everything that is split could be split evenly (Rajbhandari et al. 2020, section 5).
 
-    Stage 1 splits the optimiser's state, stage 2 the gradients too, stage 3 the parameters too; stage 0 is plain data
+    Stage 1 splits the optimizer's state, stage 2 the gradients too, stage 3 the parameters too; stage 0 is plain data
     parallelism. Where the ranks do not divide the parameters, this is the rank with one more.
 
     Args:
         n_params: P, the number of parameters.
         world_size: the number of ranks.
         stage: 0 to 3.
-        split: bytes for each parameter of weights, gradients and optimiser state. (4, 4, 8) is float32 with Adam;
-            (2, 2, 12) is the paper's mixed precision, whose optimiser keeps float32 weights of its own.
+        split: bytes for each parameter of weights, gradients and optimizer state. (4, 4, 8) is float32 with Adam;
+            (2, 2, 12) is the paper's mixed precision, whose optimizer keeps float32 weights of its own.
 
     Raises:
         ValueError: a stage that does not exist, or no parameter, or no rank.

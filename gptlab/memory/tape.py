@@ -79,7 +79,7 @@ class Receiver:
 
 
 class Parameter(Receiver):
-    """A weight: the gradients of its uses are summed, and the sum is kept until the optimiser's step."""
+    """A weight: the gradients of its uses are summed, and the sum is kept until the optimizer's step."""
 
     def __init__(self, elements: int, uses: int = 1) -> None:
         self.elements, self.uses = elements, uses

@@ -72,7 +72,7 @@ def test_the_replay_keeps_at_the_end_of_the_forward_pass_what_the_closed_form_sa
 
 
 @pytest.mark.parametrize("precision", ["fp32", "amp", "bf16", "master"])
-def test_state_is_what_model_and_optimiser_hold(precision):
+def test_state_is_what_model_and_optimizer_hold(precision):
     step = tiny_step(precision=precision)
     predicted = training_memory(SMALL, batch_size=2, context=16, precision=precision)
     model = build(step)

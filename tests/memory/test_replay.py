@@ -42,7 +42,7 @@ def test_every_moment_is_that_of_the_real_step():
 
 @pytest.mark.parametrize("how", [{}, {"loss": "chunked"}, {"precision": "bf16"}, {"checkpointing": True}])
 def test_the_peak_is_what_the_allocator_handed_out(how):
-    for batch_size, context in ((2, 4), (2, 40)):  # the optimiser's end of the step dominates, or the loss
+    for batch_size, context in ((2, 4), (2, 40)):  # the optimizer's end of the step dominates, or the loss
         step = tiny_step(batch_size, context, **how)
         assert allocator_peaks(step)["backward"] == replay(step).peak.live
 

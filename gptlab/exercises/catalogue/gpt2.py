@@ -77,7 +77,7 @@ def _check(module: Any, own: dict[str, Any], weights: dict[str, Tensor]) -> None
         raise Misbuilt(
             "plain-list",
             f"the blocks stand in a plain {type(module.h).__name__} (self.h): the module does not see them, so no "
-            f"optimiser does, and neither .to(device) nor a checkpoint reaches them. Use nn.ModuleList.",
+            f"optimizer does, and neither .to(device) nor a checkpoint reaches them. Use nn.ModuleList.",
             f"it has {sum(p.numel() for p in module.parameters()):,} parameters, expected "
             f"{sum(t.numel() for t in weights.values()):,}",
         )

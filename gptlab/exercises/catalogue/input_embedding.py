@@ -45,7 +45,7 @@ def _parameter(module: Any, name: str, shape: Any) -> Any:
     if any(b.shape == shape for b in module.buffers()):
         raise Misbuilt(
             "buffer",
-            f"{name} is a buffer: it is saved with the module, but no optimiser sees it, so it would never learn. "
+            f"{name} is a buffer: it is saved with the module, but no optimizer sees it, so it would never learn. "
             f"Use nn.Parameter or nn.Embedding.",
         )
     plain = [
@@ -57,7 +57,7 @@ def _parameter(module: Any, name: str, shape: Any) -> Any:
     if plain:
         raise Misbuilt(
             "plain-tensor",
-            f"{name} is a plain tensor (self.{plain[0]}): no optimiser sees it, .to(device) does not move it, and "
+            f"{name} is a plain tensor (self.{plain[0]}): no optimizer sees it, .to(device) does not move it, and "
             f"it would never learn. Use nn.Parameter or nn.Embedding.",
         )
     total = sum(p.numel() for p in module.parameters())

@@ -106,7 +106,7 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "two-parameters",
-            "there are two Parameters on one piece of memory. They stay equal, but are counted twice, an optimiser "
+            "there are two Parameters on one piece of memory. They stay equal, but are counted twice, an optimizer "
             "moves them twice in a step, and a deepcopy or a checkpoint separates them. Look for .data, .detach() or "
             "nn.Parameter(...): none is needed.",
         ),
