@@ -13,6 +13,7 @@ from torch import Tensor
 from gptlab.cache import KVCache
 from gptlab.embeddings import check_ids, check_range
 from gptlab.model import GPT
+from gptlab.upcast import upcast_if_emulated
 
 
 def sample_probs(
@@ -42,6 +43,7 @@ def sample_probs(
         raise ValueError(f"top_k={top_k} must be at least 1, or None for no limit")
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p={top_p} must be above 0 and at most 1, or None for no limit")
+    logits = logits.float()
     best = logits.amax(dim=-1, keepdim=True)
     if not best.isfinite().all():
         raise ValueError(
@@ -49,11 +51,9 @@ def sample_probs(
         )
     if temperature == 0:
         chosen = logits.argmax(dim=-1, keepdim=True)
-        return torch.zeros_like(logits, dtype=torch.float32).scatter(-1, chosen, 1.0)
+        return torch.zeros_like(logits).scatter(-1, chosen, 1.0)
     smallest = torch.finfo(torch.float32).tiny  # a smaller divisor would be 0
-    scores = (logits.float() - best.float()) / max(
-        temperature, smallest
-    )  # the largest is 0 at any temperature
+    scores = (logits - best) / max(temperature, smallest)  # the largest is 0 at any temperature
     return keep_top_p(keep_top_k(scores, top_k), top_p).softmax(dim=-1)
 
 
@@ -173,12 +173,12 @@ def next_logits(model: GPT, ids: Int[Tensor, "B T"], cache: KVCache | None) -> F
     of ``wpe``, and with it other keys and values in every block.
     """
     window = model.config.n_positions
-    with evaluating(model):
-        if cache is None or ids.shape[1] > window:
-            hidden = model.hidden(ids[:, -window:])
-        else:
-            hidden = model.hidden(ids[:, cache.length :], cache)
-        return model.lm_head(hidden[:, -1])
+    if cache is None or ids.shape[1] > window:
+        new, cache = ids[:, -window:], None
+    else:
+        new = ids[:, cache.length :]
+    with evaluating(model), upcast_if_emulated(model.ln_f.weight, rows=new.numel()):
+        return model.lm_head(model.hidden(new, cache)[:, -1])
 
 
 def new_cache(model: GPT, input_ids: Int[Tensor, "B T"], max_new_tokens: int) -> KVCache:

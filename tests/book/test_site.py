@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gzip
+import random
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 REMEDY = "run: make book"
+HEAVIEST = 2_000_000  # bytes of a page with its pictures, compressed; what all pages share aside
+DENSEST = 2  # pixels of a picture for each that it is shown on: a sharp screen has two
 PAGES = find_pages()
 
 # The theme's own, outside the text: its buttons' labels, and a title that stands outside every landmark.
@@ -30,7 +34,7 @@ AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practi
 
 # What the page itself can tell. Runs in the browser and returns a list of problems.
 LOOK = r"""
-(phone) => {
+([phone, densest]) => {
   const problems = [];
   const short = (text) => JSON.stringify(text.trim().replace(/\s+/g, " ").slice(0, 80));
   for (const bad of document.querySelectorAll("mjx-merror, [data-mjx-error]"))
@@ -51,6 +55,9 @@ LOOK = r"""
   }
   for (const image of document.images) {
     const inside = image.closest("article");
+    const shown = image.getBoundingClientRect().width;
+    if (inside && !phone && image.naturalWidth > densest * shown)
+      problems.push(`picture of ${image.naturalWidth} px is shown much smaller: ` + image.getAttribute("src"));
     if (!image.hasAttribute("alt") || (inside && !image.alt.trim()))
       problems.push("image without alt text: " + image.getAttribute("src"));
   }
@@ -116,12 +123,16 @@ class Anchors(HTMLParser):
         super().__init__()
         self.ids: set[str] = set()
         self.used: list[str] = []
+        self.pictures: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Collect from one tag."""
         values = dict(attrs)
         self.ids |= {value for key in ("id", "name") if (value := values.get(key))}
         self.used += [value for key in ("href", "src") if (value := values.get(key)) is not None]
+        source = values.get("src")
+        if tag == "img" and source and not urlsplit(source).scheme:
+            self.pictures.append(source)
 
 
 @functools.cache
@@ -157,6 +168,13 @@ def link_problems(site: Path, path: str) -> list[str]:
         ):
             problems.append(f"leads to no such place in the page: {address}")
     return problems
+
+
+def weight(site: Path, path: str) -> int:
+    """The bytes of a page and of the pictures in it, each compressed if that makes it smaller."""
+    page = site / path
+    files = {page, *((page.parent / unquote(src)).resolve() for src in anchors(page).pictures)}
+    return sum(min(len(data := file.read_bytes()), len(gzip.compress(data))) for file in files)
 
 
 def stale(root: Path, site: Path) -> str | None:
@@ -258,7 +276,7 @@ class Visitor:
 
     def look(self, phone: bool = False) -> list[str]:
         """What is wrong with the page as it stands: maths, pictures, width."""
-        return [str(problem) for problem in self.page.evaluate(LOOK, phone)]
+        return [str(problem) for problem in self.page.evaluate(LOOK, [phone, DENSEST])]
 
     def axe(self, colours_only: bool = False) -> list[str]:
         """What axe-core finds: WCAG A and AA, and good practice."""
@@ -311,6 +329,12 @@ def test_links_lead_somewhere(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
+def test_page_is_light(path: str) -> None:
+    """A reader on a slow line need not wait for it."""
+    assert weight(SITE, path) < HEAVIEST
+
+
+@pytest.mark.parametrize("path", PAGES)
 def test_page(visitor: Visitor, base: str, path: str) -> None:
     """Nothing that a reader would trip over, in light, in dark and on a phone."""
     assert visitor.problems(base, path) == []
@@ -350,6 +374,27 @@ def test_pages_are_readable_without_scripts(browser: Browser, base: str) -> None
         page.goto(f"{base}book/index.html")
         assert page.locator("article h1").is_visible()
         assert page.locator("article p").first.is_visible()
+
+
+def test_a_keyboard_reaches_the_text_at_once(visitor: Visitor, base: str) -> None:
+    """The first Tab offers to skip the navigation, and the next one after it is inside the text."""
+    visitor.page.set_viewport_size(MODES["light"]["viewport"])
+    visitor.open(base, first_with_maths())
+    visitor.page.keyboard.press("Tab")
+    assert visitor.page.evaluate("document.activeElement.textContent.trim()") == "Skip to main content"
+    visitor.page.keyboard.press("Enter")
+    visitor.page.keyboard.press("Tab")
+    assert visitor.page.evaluate("document.querySelector('#main-content').contains(document.activeElement)")
+
+
+def test_a_keyboard_opens_a_solution(visitor: Visitor, base: str) -> None:
+    """What is folded away is a control of its own, not a picture of one."""
+    visitor.open(base, first_with_maths())
+    summary = visitor.page.locator("article details summary").first
+    summary.focus()
+    assert not summary.evaluate("(element) => element.parentElement.open")
+    visitor.page.keyboard.press("Enter")
+    assert summary.evaluate("(element) => element.parentElement.open")
 
 
 def test_search_finds_a_chapter(visitor: Visitor, base: str) -> None:
@@ -442,6 +487,11 @@ def test_a_good_page_has_no_problems(visitor: Visitor, small_site: Path) -> None
         (maths(r"\nosuchcommand"), "maths has an unknown command"),
         ('<p class="math">x</p>', "maths not typeset"),
         ("<p>so $$x = 1$$ is left</p>", "maths left as text"),
+        (
+            '<img alt="A blank." src="data:image/svg+xml,%3Csvg xmlns=%22http://www.w3.org/2000/svg%22 width=%22900%22 '
+            'height=%229%22/%3E" width="300">',
+            "picture of 900 px is shown much smaller",
+        ),
         ('<p style="color: #aaa">pale</p>', "axe color-contrast"),
         (
             "<style>@media (prefers-color-scheme: dark) {body {background: #111} p {color: #222}}</style>",
@@ -456,6 +506,14 @@ def test_a_fault_is_reported(visitor: Visitor, small_site: Path, fault: str, rep
     with serve(small_site) as base:
         found = visitor.problems(base, path)
     assert any(problem.startswith(reported) for problem in found), found
+
+
+def test_the_weight_of_a_page_is_that_of_its_pictures_too(small_site: Path) -> None:
+    """Noise, which nothing compresses; the same picture twice is fetched once."""
+    bare = weight(small_site, "good.html")
+    (small_site / "noise.png").write_bytes(random.Random(0).randbytes(3_000))
+    path = spoil(small_site, '<img alt="Noise." src="noise.png"><img alt="Noise." src="noise.png">')
+    assert 3_000 <= weight(small_site, path) - bare < 3_100
 
 
 @pytest.mark.parametrize(
