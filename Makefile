@@ -8,13 +8,14 @@ READY := .venv/.ready
 NBVAL := GPTLAB_HOME=$(CURDIR)/_build/nbval-home PYTHONPATH=scripts OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p nbval_hint --nbval --nbval-current-env \
 	--nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval.cfg -n 2 --dist loadscope
 
-.PHONY: help setup book test lint notebooks serve bench exercises repository clean
+.PHONY: help setup book test lint notebooks gpu serve bench exercises repository clean
 
 help:
 	@echo 'make book        set up, and build the site into _build/html'
 	@echo 'make test        set up, build the site, run all tests and every notebook'
 	@echo 'make setup       the environment alone'
 	@echo 'make notebooks   execute every notebook and store its outputs (NB=book/01-tokens.ipynb for one)'
+	@echo 'make gpu         on a machine with CUDA: the tests that need it, and what every notebook would print otherwise'
 	@echo 'make serve       show the built site on http://127.0.0.1:8000'
 	@echo 'make lint        ruff and mypy'
 	@echo 'make exercises   how many mistakes the checker recognises, and how long it takes'
@@ -51,6 +52,9 @@ lint: $(READY)
 
 notebooks: $(READY)
 	@$(BIN)/python scripts/notebooks.py run $(NB)
+
+gpu: $(READY)
+	@$(BIN)/python scripts/validate.py --gpu
 
 serve: book
 	@echo 'http://127.0.0.1:8000 (Ctrl-C stops it)'

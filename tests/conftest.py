@@ -33,6 +33,12 @@ def random_ids(B: int, T: int, vocab_size: int = TINY.vocab_size, seed: int = 1)
     return torch.randint(vocab_size, (B, T), generator=torch.Generator().manual_seed(seed))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test marked `gpu` is skipped where there is nothing to run it on, and says so."""
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device, and PyTorch finds none: not validated on GPU")
+
+
 @pytest.fixture
 def tiny() -> GPTConfig:
     return TINY
