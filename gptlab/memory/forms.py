@@ -1,6 +1,6 @@
 """Memory predicted from the config, in bytes, without PyTorch.
 
-The letters of the formulas: P parameters; L, C, H, V, T, B from the config and the batch; N = B · T tokens;
+The letters of the formulas: n_params parameters; L, C, H, V, T, B from the config and the batch; N = B · T tokens;
 S = B · H · T² attention weights. The predictions are those of PyTorch's kernels on the CPU. On a GPU a few differ:
 a dropout mask takes one byte a number, and the library keeps buffers of its own.
 """
@@ -86,20 +86,20 @@ def training_memory(config: GPTConfig, *, batch_size: int, context: int, **how: 
     6407847512
     """
     step = TrainingStep(config, batch_size, context, **how)
-    P, tensors = Ledger.from_config(config).total, len(Ledger.from_config(config).rows)
+    n_params, tensors = Ledger.from_config(config).total, len(Ledger.from_config(config).rows)
     width = 2 if step.precision in ("bf16", "master") else 4
     state_width = 4 if step.precision == "master" else width
     optimizer = {
-        "first moment": state_width * P,
-        "second moment": state_width * P,
+        "first moment": state_width * n_params,
+        "second moment": state_width * n_params,
         "step counters": 4 * tensors,
     }
     if step.precision == "master":
-        optimizer["float32 copy of the weights"] = 4 * P
+        optimizer["float32 copy of the weights"] = 4 * n_params
     return TrainingMemory(
         step,
-        weights=width * P,
-        gradients=width * P,
+        weights=width * n_params,
+        gradients=width * n_params,
         optimizer=optimizer,
         activations=activations(step),
         timeline=replay(step),

@@ -35,10 +35,10 @@ class Replay(AttentionOperations):
         master = self.step.precision == "master"
         self.state = 4 if master else self.stream  # bytes of a number in AdamW's state
         copies = 3 if master else 2  # two moments, and the master copy
-        P = sum(parameter.elements for parameter in self.parameters.values())
+        n_params = sum(parameter.elements for parameter in self.parameters.values())
         counters = 4 * len(self.parameters)
         tokens = 2 * 8 * self.step.batch_size * self.T  # x and y, int64
-        static = Bytes(self.memory, P * (self.stream + copies * self.state) + counters + tokens)
+        static = Bytes(self.memory, n_params * (self.stream + copies * self.state) + counters + tokens)
         for _ in range(self.step.micro_batches):
             self.memory.phase = "forward"
             loss = self.loss()
@@ -52,9 +52,9 @@ class Replay(AttentionOperations):
         return self.memory.timeline
 
     def read_prompt(self) -> Timeline:
-        P = sum(parameter.elements for parameter in self.parameters.values())
+        n_params = sum(parameter.elements for parameter in self.parameters.values())
         cache = 2 * self.config.n_layer * self.N * self.C
-        static = Bytes(self.memory, self.stream * (P + cache) + 8 * self.N)
+        static = Bytes(self.memory, self.stream * (n_params + cache) + 8 * self.N)
         self.memory.phase = "prompt"
         hidden = self.hidden()
         self.memory.allocate("mm", self.stream * self.B * self.config.vocab_size)

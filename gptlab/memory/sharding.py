@@ -37,7 +37,7 @@ def zero_bytes(n_params: int, world_size: int, stage: int, split: tuple[int, int
     parallelism. Where the ranks do not divide the parameters, this is the rank with one more.
 
     Args:
-        n_params: P, the number of parameters.
+        n_params: the number of parameters.
         world_size: the number of ranks.
         stage: 0 to 3.
         split: bytes for each parameter of weights, gradients and optimizer state. (4, 4, 8) is float32 with Adam;
@@ -77,11 +77,13 @@ def per_rank_bytes(config: GPTConfig, world_size: int, strategy: str) -> tuple[R
         raise ValueError(f"strategy={strategy!r} must be one of {', '.join(STRATEGIES)}")
     _check_world_size(world_size)
     ledger = Ledger.from_config(config)
-    P = ledger.total
+    n_params = ledger.total
     if strategy == "ddp":
-        return (RankBytes(4 * P, 4 * P, 8 * P),) * world_size
+        return (RankBytes(4 * n_params, 4 * n_params, 8 * n_params),) * world_size
     if strategy == "zero1":
-        return tuple(RankBytes(4 * P, 4 * P, 8 * values) for values in _whole_tensors(ledger, world_size))
+        return tuple(
+            RankBytes(4 * n_params, 4 * n_params, 8 * values) for values in _whole_tensors(ledger, world_size)
+        )
     return tuple(_rows_of_rank(ledger, world_size, rank) for rank in range(world_size))
 
 

@@ -22,7 +22,7 @@ LOOKS = (
 
 
 def residual_norms(ax: Axes, norms: ArrayLike) -> Axes:
-    """Draw the norm of the residual stream after the embedding and after each sublayer.
+    """Draw the length of a vector in the residual stream after the embedding and after each sublayer.
 
     Args:
         ax: where to draw; for a wide range set its scale to ``"log"`` afterwards.
@@ -47,13 +47,13 @@ def residual_norms(ax: Axes, norms: ArrayLike) -> Axes:
         ax.scatter(steps[chosen], values[chosen], s=38 if blocks <= 16 else 14, zorder=2, **style)
     every = -(-blocks // 12)
     ax.set_xticks(1.5 + 2 * np.arange(0, blocks, every), [str(i) for i in range(0, blocks, every)])
-    ax.set(xlabel="block", ylabel="norm of the stream")
+    ax.set(xlabel="block", ylabel="length of a vector")
     ax.legend(frameon=False, fontsize=10)
     return ax
 
 
 def gradient_norms(ax: Axes, norms: Mapping[str, ArrayLike]) -> Axes:
-    """Draw the norm of the gradient in each block on a logarithmic axis, a line for each label.
+    """Draw the length of the gradient in each block on a logarithmic axis, a line for each label.
 
     Args:
         ax: where to draw.
@@ -69,7 +69,7 @@ def gradient_norms(ax: Axes, norms: Mapping[str, ArrayLike]) -> Axes:
         ax.plot(np.arange(len(values)), values, label=label, linewidth=2, markersize=5, **look)
     ax.set_yscale("log")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set(xlabel="block", ylabel="norm of the gradient")
+    ax.set(xlabel="block", ylabel="length of the gradient")
     ax.legend(frameon=False, fontsize=10)
     return ax
 

@@ -409,6 +409,40 @@ def test_search_finds_a_chapter(visitor: Visitor, base: str) -> None:
     assert visitor.heard == []
 
 
+def sheets(page: Page, paper: str) -> int:
+    """The pages of the PDF that the browser prints."""
+    return len(re.findall(rb"/Type\s*/Page\b", page.pdf(format=paper)))
+
+
+@pytest.mark.parametrize("paper", ["A4", "Letter"])
+def test_the_cheat_sheet_prints_on_one_sheet(browser: Browser, base: str, paper: str) -> None:
+    """With all that is on it; and the glossary on several, so that pages are really counted."""
+    with contextlib.closing(browser.new_context()) as context:
+        page = context.new_page()
+        open_page(page, f"{base}book/cheat-sheet.html")
+        page.emulate_media(media="print")
+        parts = page.locator("#cheat-sheet :is(table, figure img, ol)")
+        assert parts.count() == 7
+        assert all(part.is_visible() for part in parts.all())
+        assert sheets(page, paper) == 1
+        open_page(page, f"{base}book/glossary.html")
+        assert sheets(page, paper) > 1
+
+
+def test_a_link_to_a_term_stops_at_the_term(browser: Browser, base: str) -> None:
+    """The term is in view, and marked."""
+    with contextlib.closing(browser.new_context()) as context:
+        page = context.new_page()
+        open_page(page, f"{base}book/glossary.html#term-residual-stream")
+        assert page.locator("p.term:target").inner_text().startswith("Residual stream.")
+        assert page.evaluate(
+            """() => {
+              const box = document.querySelector(":target").getBoundingClientRect();
+              return box.top >= 0 && box.bottom <= innerHeight;
+            }"""
+        )
+
+
 # --- the checks can fail ------------------------------------------------------------------------------------
 
 GOOD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Good</title>

@@ -32,7 +32,7 @@ def reference(
     tied = config.tie_word_embeddings
     tables = 2 if "head-twice" in on or (not tied and "head-never" not in on) else 1
     positions = 0 if "no-positions" in on else config.n_positions
-    P = tables * V * C + positions * C + L * (12 * C * C + 13 * C) + 2 * C
+    n_params = tables * V * C + positions * C + L * (12 * C * C + 13 * C) + 2 * C
     weights, gradients, optimizer = SPLITS["fp32" if "always-fp32" in on else precision]
     moment = 2 if weights == 2 and precision == "bf16" else 4
     for name, (changed, split) in WRONG_SPLITS.items():
@@ -41,7 +41,7 @@ def reference(
     moments = ("three-moments" in on) - ("one-moment" in on) - 2 * ("no-moments" in on)
     unit = 1e6 if "megabytes" in on else 2**20 if "mebibytes" in on else 1
     sizes = {"weights": weights, "gradients": gradients, "optimizer": optimizer + moments * moment}
-    return {name: size * P if unit == 1 else size * P / unit for name, size in sizes.items()}
+    return {name: size * n_params if unit == 1 else size * n_params / unit for name, size in sizes.items()}
 
 
 def cases(rng: random.Random) -> list[tuple[GPTConfig, str]]:
@@ -144,8 +144,8 @@ EXERCISE = Exercise(
         "many of each, and how many bytes for a value?",
         "Write a small table: for each precision the bytes of a parameter in 'weights', 'gradients' and 'optimizer'. "
         "Autocast changes what is computed with, not what is kept.",
-        "P · (4, 4, 8) for 'fp32' and 'amp', P · (2, 2, 4) for 'bf16', P · (2, 2, 4 + 8) for 'master'.",
-        "def training_bytes(config, precision):\n    P = gptlab.Ledger.from_config(config).total\n"
+        "n_params · (4, 4, 8) for 'fp32' and 'amp', (2, 2, 4) for 'bf16', (2, 2, 4 + 8) for 'master'.",
+        "def training_bytes(config, precision):\n    n_params = gptlab.Ledger.from_config(config).total\n"
         '    split = {"fp32": (4, 4, 8), "amp": ..., "bf16": ..., "master": ...}[precision]\n'
         '    return {"weights": ..., "gradients": ..., "optimizer": ...}',
     ),
@@ -153,14 +153,14 @@ EXERCISE = Exercise(
 import gptlab
 
 def training_bytes(config, precision):
-    P = gptlab.Ledger.from_config(config).total
+    n_params = gptlab.Ledger.from_config(config).total
     weights, gradients, optimizer = {
         "fp32": (4, 4, 8),
         "amp": (4, 4, 8),  # autocast leaves all three in float32
         "bf16": (2, 2, 4),
         "master": (2, 2, 4 + 8),  # a float32 copy of the weights, and two moments
     }[precision]
-    return {"weights": weights * P, "gradients": gradients * P, "optimizer": optimizer * P}
+    return {"weights": weights * n_params, "gradients": gradients * n_params, "optimizer": optimizer * n_params}
 """,
     also_correct=(
         "def training_bytes(config, precision):\n"
