@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 LAST = "_build/validated.json"
 FOLDER = "book/validated"
-DEVICES = {"cpu": "On a CPU", "cuda": "On a GPU"}
+DEVICES = {"cpu": "On a CPU", "cuda": "On a machine with a GPU"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Record:
     """A run of notebooks that agreed with their stored outputs."""
 
     device: str
-    """`cpu` or `cuda`: what the cells computed on."""
+    """`cpu`, or `cuda` on a machine with a GPU, which cells use if they ask for it."""
     name: str
     """The device's name, where it has one."""
     date: str

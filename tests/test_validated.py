@@ -249,6 +249,6 @@ def test_the_page_of_a_notebook_carries_the_line(course: Path, state: str) -> No
     assert built.returncode == 0, built.stdout + built.stderr
     assert (
         '<p class="validated">Last validated (every cell run again, every output compared). '
-        "On a CPU: 2026-11-30, torch 2.13.0, Python 3.11. On a GPU: not yet.</p>"
+        "On a CPU: 2026-11-30, torch 2.13.0, Python 3.11. On a machine with a GPU: not yet.</p>"
     ) in (pages / "01-tokens.html").read_text(encoding="utf-8")
     assert "validated" not in (pages / "index.html").read_text(encoding="utf-8")
