@@ -374,6 +374,9 @@ def test_pages_are_readable_without_scripts(browser: Browser, base: str) -> None
         page.goto(f"{base}book/index.html")
         assert page.locator("article h1").is_visible()
         assert page.locator("article p").first.is_visible()
+        page.goto(base + chapters()[0])
+        fold = page.locator("article details").first
+        assert fold.evaluate("(fold) => getComputedStyle(fold).backgroundColor") != "rgba(0, 0, 0, 0)"
 
 
 def test_a_keyboard_reaches_the_text_at_once(visitor: Visitor, base: str) -> None:
