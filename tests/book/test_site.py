@@ -374,6 +374,9 @@ def test_pages_are_readable_without_scripts(browser: Browser, base: str) -> None
         page.goto(f"{base}book/index.html")
         assert page.locator("article h1").is_visible()
         assert page.locator("article p").first.is_visible()
+        page.goto(base + chapters()[0])
+        fold = page.locator("article details").first
+        assert fold.evaluate("(fold) => getComputedStyle(fold).backgroundColor") != "rgba(0, 0, 0, 0)"
 
 
 def test_a_keyboard_reaches_the_text_at_once(visitor: Visitor, base: str) -> None:
@@ -395,6 +398,131 @@ def test_a_keyboard_opens_a_solution(visitor: Visitor, base: str) -> None:
     assert not summary.evaluate("(element) => element.parentElement.open")
     visitor.page.keyboard.press("Enter")
     assert summary.evaluate("(element) => element.parentElement.open")
+
+
+def chapters() -> list[str]:
+    """The pages of the chapters."""
+    found = [path for path in PAGES if re.fullmatch(r"book/\d\d-.*\.html", path)]
+    assert found, f"no chapter; {REMEDY}"
+    return found
+
+
+@pytest.mark.parametrize("path", chapters())
+def test_a_formula_in_the_text_has_no_scroll_bar(visitor: Visitor, base: str, path: str) -> None:
+    """The bars are hidden in a browser without a window: what is measured is whether one is called for."""
+    visitor.page.set_viewport_size(MODES["light"]["viewport"])
+    visitor.open(base, path)
+    scrolling = visitor.page.evaluate(
+        """() => [...document.querySelectorAll("article .math, article mjx-container")].filter((element) => (
+             getComputedStyle(element).overflowX !== "visible" && element.scrollWidth > element.clientWidth
+           )).map((element) => element.textContent)"""
+    )
+    assert scrolling == []
+
+
+def test_a_formula_is_read_aloud_and_is_no_stop_for_the_tab_key(visitor: Visitor, base: str) -> None:
+    """Each has its MathML; a page has more than a hundred of them, and none is a control."""
+    visitor.open(base, first_with_maths())
+    formulas = visitor.page.locator("article mjx-container")
+    assert formulas.count() > 0
+    assert (
+        formulas.count() == visitor.page.locator("article mjx-container > mjx-assistive-mml > math").count()
+    )
+    assert visitor.page.locator("article mjx-container[tabindex='0']").count() == 0
+
+
+@pytest.mark.parametrize("path", chapters())
+def test_a_formula_and_its_full_stop_stand_in_one_line(visitor: Visitor, base: str, path: str) -> None:
+    """On a phone, where lines are short: nothing that closes a sentence begins a line."""
+    visitor.page.set_viewport_size(MODES["phone"]["viewport"])
+    visitor.open(base, path)
+    parted = visitor.page.evaluate(
+        """() => [...document.querySelectorAll("article span.math")].filter((formula) => {
+             const after = formula.nextSibling;
+             if (after?.nodeType !== Node.TEXT_NODE || !/^[.,;:?)]/.test(after.data)) return false;
+             const range = document.createRange();
+             range.setStart(after, 0);
+             range.setEnd(after, 1);
+             return range.getBoundingClientRect().left < formula.getBoundingClientRect().left;
+           }).map((formula) => formula.parentElement.textContent.slice(0, 80))"""
+    )
+    assert parted == []
+
+
+@pytest.mark.parametrize("path", chapters())
+def test_a_phone_shows_tables_and_figures_whole(visitor: Visitor, base: str, path: str) -> None:
+    """Tables fit, and figures take the width of the screen, where ten points are nine pixels."""
+    visitor.page.set_viewport_size(MODES["phone"]["viewport"])
+    visitor.open(base, path)
+    cut = visitor.page.evaluate(
+        """() => [...document.querySelectorAll("article .pst-scrollable-table-container")].filter(
+             (table) => table.scrollWidth > table.clientWidth + 1).map((table) => table.textContent.slice(0, 80))"""
+    )
+    assert cut == []
+    widths = visitor.page.evaluate(
+        """() => [...document.querySelectorAll("article .cell > .cell_output figure img")].map(
+             (image) => image.getBoundingClientRect().width)"""
+    )
+    assert widths
+    assert min(widths) >= MODES["phone"]["viewport"]["width"]
+
+
+@pytest.mark.parametrize("path", chapters())
+def test_what_is_folded_says_what_it_is(path: str) -> None:
+    """Not that it is the source of a code cell."""
+    labels = re.findall(r'<p class="collapsed[^>]*>(.*?)</p>', (SITE / path).read_text(encoding="utf-8"))
+    assert labels
+    assert set(labels) <= {
+        f"Show the {what}"
+        for what in (
+            "imports", "code", "code of this figure", "output", "figure", "code and its output",
+            "code and the figure",
+        )
+    }  # fmt: skip
+
+
+def test_the_keyboard_can_be_followed(browser: Browser, base: str) -> None:
+    """Each of the first hundred stops of the Tab key, in light and in dark, has an outline."""
+    for mode in ("light", "dark"):
+        with contextlib.closing(browser.new_context(**MODES[mode])) as context:
+            page = context.new_page()
+            open_page(page, base + first_with_maths())
+            for _ in range(100):
+                page.keyboard.press("Tab")
+                unseen = page.evaluate(
+                    """() => {
+                      const element = document.activeElement;
+                      const { outlineStyle, outlineWidth } = getComputedStyle(element);
+                      return outlineStyle === "none" || parseFloat(outlineWidth) < 2 ? element.outerHTML : "";
+                    }"""
+                )
+                assert unseen == ""
+
+
+def test_an_exercise_is_as_dark_as_the_page(browser: Browser, base: str) -> None:
+    """The box that a check prints has no card of its own."""
+    with contextlib.closing(browser.new_context(**MODES["dark"])) as context:
+        page = context.new_page()
+        open_page(page, base + chapters()[0])
+        boxes = page.locator("article .cell_output .text_html:not(:has(table))")
+        assert boxes.count() > 0
+        assert boxes.first.evaluate("(box) => getComputedStyle(box).backgroundColor") == "rgba(0, 0, 0, 0)"
+
+
+def test_paper_shows_outputs_and_solutions_and_leaves_out_the_code_of_figures(
+    browser: Browser, base: str
+) -> None:
+    """On paper nothing can be opened."""
+    with contextlib.closing(browser.new_context()) as context:
+        page = context.new_page()
+        open_page(page, f"{base}book/03-attention.html")
+        page.emulate_media(media="print")
+        folded = page.locator("article details")
+        assert folded.count() > 10
+        for fold in folded.all():
+            inside = fold.locator("pre, img").first
+            code_of_output = fold.evaluate("(fold) => Boolean(fold.matches('.tag_hide-input .above-input'))")
+            assert inside.is_visible() != code_of_output, fold.inner_html()[:200]
 
 
 def test_search_finds_a_chapter(visitor: Visitor, base: str) -> None:
