@@ -41,7 +41,7 @@ def reference(
     moments = ("three-moments" in on) - ("one-moment" in on) - 2 * ("no-moments" in on)
     unit = 1e6 if "megabytes" in on else 2**20 if "mebibytes" in on else 1
     if "parameters" in on:
-        weights, gradients, optimizer, moment = 1, 1, 3 if precision == "master" else 2, 1
+        weights, gradients, optimizer, moment = 1, 1, 2, 1
     sizes = {"weights": weights, "gradients": gradients, "optimizer": optimizer + moments * moment}
     return {name: size * n_params if unit == 1 else size * n_params / unit for name, size in sizes.items()}
 
@@ -138,7 +138,8 @@ EXERCISE = Exercise(
         Mistake("no-positions", "the position table is missing, n_positions · n_embd parameters."),
         Mistake("always-small", "every config gets the bytes of GPT-2 small. Count the config's parameters."),
         Mistake(
-            "parameters", "these are numbers of parameters. Each takes bytes: 4 in float32, 2 in bfloat16."
+            "parameters",
+            "these are numbers of parameters, whatever the precision. Each takes 4 bytes in float32 and 2 in bfloat16.",
         ),
         Mistake("megabytes", "these are MB, millions of bytes. Bytes are asked for."),
         Mistake("mebibytes", "these are MiB, 2²⁰ bytes. Bytes are asked for."),
