@@ -32,7 +32,7 @@ $(READY): requirements.txt pyproject.toml
 		echo "Python 3.11 or newer is needed: install it, or name it: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' || { \
 		echo "Python's venv module is missing: on Debian or Ubuntu, apt-get install python3-venv"; exit 1; }
-	@echo 'Setting up .venv (once; PyTorch is a large download)'
+	@echo 'Setting up .venv (the first time, PyTorch is a large download)'
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt --editable .
 	@touch $@
@@ -72,12 +72,14 @@ exercises: $(READY)
 
 repository: $(READY)
 	@$(BIN)/python scripts/repository.py $(NAME)
+	@touch $(READY)  # an address or a version in pyproject.toml is no reason to install again
 
 stamp: $(READY)
 	@$(BIN)/python scripts/validated.py record
 
 release: $(READY)
 	@$(BIN)/python scripts/release.py $(VERSION)
+	@touch $(READY)
 
 clean:
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -69,7 +69,12 @@ def merge_steps(piece: bytes, ranks: Mapping[bytes, int]) -> list[list[bytes]]:
 
     Returns:
         The list of parts before the first merge, after it, and so on; the last one is the tokens.
+
+    Raises:
+        TypeError: the piece is a text.
     """
+    if isinstance(piece, str):
+        raise TypeError(f"piece={piece!r} is a str, and merging works on bytes: pass piece.encode('utf-8')")
     parts = [bytes([byte]) for byte in piece]
     steps = [parts]
     while True:

@@ -63,3 +63,8 @@ def test_the_readable_steps_give_tiktokens_tokens(text):
 
 def test_the_steps_of_unhappiness_are_not_the_longest_matches():
     assert bpe.merge_steps(b"unhappiness", get_tokenizer().ranks)[-1] == [b"un", b"h", b"appiness"]
+
+
+def test_a_text_in_place_of_bytes_is_refused():
+    with pytest.raises(TypeError):
+        bpe.merge_steps("dog", {})

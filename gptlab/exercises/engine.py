@@ -16,7 +16,8 @@ import traceback
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -24,10 +25,10 @@ from typing import Any
 
 from gptlab.exercises import compare, probes
 from gptlab.exercises.exercise import Diagnosis, Exercise, Misbuilt, NumericExercise
-from gptlab.exercises.quantity import parse
+from gptlab.exercises.quantity import Quantity, parse
 from gptlab.exercises.report import Report
 
-PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass
@@ -197,17 +198,32 @@ def _examine_number(exercise: NumericExercise, attempt: Any) -> Report:
                 "incorrect",
                 diagnosis=Diagnosis("number", wrong.message, f"you answered {attempt}"),
             )
-    if answer.measure and exercise.answer.measure and answer.measure != exercise.answer.measure:
-        return _incorrect(exercise, fact=f"{attempt} is in another unit than the question asks for")
-    if answer.step and abs(answer.value - exercise.answer.value) <= answer.step / 2:
-        return _incorrect(exercise, fact=f"{attempt} is rounded too much: give at least three digits")
-    ratio = float(answer.value / exercise.answer.value)
+    return _incorrect(exercise, fact=f"{attempt}{_wrong_number(answer, exercise.answer)}")
+
+
+def _wrong_number(answer: Quantity, right: Quantity) -> str:
+    """What is wrong with a number that is no well-known mistake."""
+    if answer.measure and answer.measure != right.measure:
+        wanted = {
+            "bytes": "a number of bytes",
+            "share": "a share, such as a percentage",
+            "": "a plain number",
+        }
+        return f" is in another unit than the question asks for: {wanted[right.measure]}"
+    if right.measure == "share" and not answer.measure and answer.value > 1:
+        answer = replace(answer, value=answer.value / 100, step=max(answer.step, Decimal(1)) / 100)
+    if answer.step and abs(answer.value - right.value) <= answer.step / 2:
+        return " is rounded too much: give at least three digits"
     read = (
-        " has no unit, so it is read as bytes, and"
-        if exercise.answer.measure == "bytes" and not answer.measure
-        else ""
+        " has no unit, so it is read as bytes, and" if right.measure == "bytes" and not answer.measure else ""
     )
-    return _incorrect(exercise, fact=f"{attempt}{read} is {ratio:.3g} times the right value")
+    ratio = answer.value / right.value
+    if abs(ratio - 1) < Decimal("0.05"):
+        return (
+            f"{read} is near the right value, but not equal to it. If it is rounded, write it with as many digits as "
+            "you mean, like 1.23M, 1.23e6 or 1.23 GB"
+        )
+    return f"{read} is {float(ratio):.3g} times the right value"
 
 
 def _incorrect(

@@ -16,12 +16,13 @@ def leaves_its_inputs_alone(function: Callable[..., Any], case: tuple[Any, ...])
     function(*case)
     for i, (now, then) in enumerate(zip(case, before, strict=True)):
         if not compare.same(now, then):
+            was, now_is = compare.short(then), compare.short(now)
             return Diagnosis(
                 "mutates",
                 "the values are right, but the function changes its input. Whoever called it finds the data "
                 "altered. Build a new object, or copy first; with tensors, a + b, not a += b.",
-                f"argument {i + 1} was {compare.short(then)} and is now {compare.short(now)}"
-                if not compare.is_tensor(now)
+                f"argument {i + 1} was {was} and is now {now_is}"
+                if was != now_is and not compare.is_tensor(now)
                 else f"argument {i + 1} has other values than before",
             )
     return None
@@ -70,7 +71,7 @@ def gradient_reaches(*names: str) -> Callable[..., Diagnosis | None]:
                 return Diagnosis(
                     "no-gradient",
                     f"the values are right, but no gradient reaches {name}, so it could never learn. Look for "
-                    f"detach(), .data, .item(), .numpy(), torch.tensor(...) or torch.no_grad() on the way.",
+                    f"detach(), .data, .item(), .tolist(), .numpy(), torch.tensor(...) or torch.no_grad() on the way.",
                     evidence,
                 )
         return None

@@ -49,8 +49,8 @@ class Quantity:
             unit = UNITS[exact.unit][1]
             if Quantity(self.value * unit, exact.measure, self.step * unit).agrees_with(exact):
                 return True
-        if self.measure and exact.measure and self.measure != exact.measure:
-            return False
+        if self.measure and self.measure != exact.measure and "bytes" in (self.measure, exact.measure):
+            return False  # a size is neither a number of parameters nor a share
         rounded = self.step and self.value and self.value != exact.value
         if rounded and abs(self.value) < 100 * self.step:
             return False
@@ -65,6 +65,8 @@ def parse(answer: Any) -> Quantity:
     """
     if isinstance(answer, Quantity):
         return answer
+    if getattr(answer, "ndim", None) == 0:  # one number of NumPy's or PyTorch's
+        answer = answer.item()
     text = str(answer).strip() if not isinstance(answer, float) else repr(answer)
     match = WRITTEN.fullmatch(text)
     if isinstance(answer, bool) or not match:
@@ -84,7 +86,8 @@ def parse(answer: Any) -> Quantity:
         raise ValueError(
             f"cannot read the unit {unit!r} of {answer!r}: there are {', '.join(UNITS)}, and k, M, G"
         )
-    rounded = exponent < 0 or factor > 1
+    # 5.25e7 is rounded as 52.5M is.
+    rounded = exponent < 0 or factor > 1 or bool(match["exponent"])
     return Quantity(
         value * factor, measure, Decimal(10) ** exponent * factor if rounded else Decimal(0), unit
     )

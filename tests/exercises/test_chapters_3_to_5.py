@@ -26,7 +26,7 @@ def test_a_large_negative_number_is_right_in_float32_and_overflows_in_float16(ma
         return masked(scores, torch.ones(T, T, dtype=torch.bool).triu(1))
 
     report = examine(find("causal_mask"), causal_mask)
-    assert report.right == "5 of 5 cases"
+    assert report.right == "6 of 6 cases"
     assert report.diagnosis.id == "overflows"
 
 

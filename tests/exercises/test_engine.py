@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from gptlab import bpe
 from gptlab.exercises import compare
 from gptlab.exercises.engine import examine, tells_apart
 from gptlab.exercises.exercise import find
@@ -67,6 +68,27 @@ def test_an_exception_shows_the_learners_line_and_the_input():
     assert report.line.endswith("return W_E @ W_P")
     assert "float32 (11, 4), float32 (7, 4)" in report.example
     assert "engine.py" not in str(report)
+
+
+def test_an_exception_inside_the_package_shows_the_line_that_called_it():
+    def encode(text):
+        return bpe.merge_steps(text, {})[-1]
+
+    report = examine(find("encode"), encode)
+    assert report.status == "error"
+    assert report.line.endswith("return bpe.merge_steps(text, {})[-1]")
+
+
+def test_a_changed_dict_of_tensors_is_not_shown_as_equal_to_itself():
+    def clips_in_place(grads, max_norm):
+        length = torch.cat([grad.flatten() for grad in grads.values()]).norm()
+        for grad in grads.values():
+            grad.mul_(min(1.0, max_norm / length))
+        return grads
+
+    report = examine(find("clip_grad"), clips_in_place)
+    assert report.diagnosis.id == "mutates"
+    assert report.diagnosis.evidence == "argument 1 has other values than before"
 
 
 def test_a_name_that_does_not_exist_is_an_error_not_a_crash():
@@ -309,7 +331,7 @@ def test_a_number_may_be_written_in_many_ways(answer):
     ("answer", "words"),
     [
         ("53M", "rounded too much"),
-        ("52.6M", "times the right value"),
+        ("52.6M", "near the right value, but not equal"),
         ("many", "cannot read 'many' as a number"),
         ("3 apples", "cannot read the unit 'apples'"),
         (True, "cannot read True"),

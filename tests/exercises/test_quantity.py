@@ -1,6 +1,8 @@
 from decimal import Decimal
 
+import numpy as np
 import pytest
+import torch
 
 from gptlab.exercises.quantity import in_bytes, parse
 
@@ -63,3 +65,27 @@ def test_a_number_without_a_unit_is_compared_with_bytes():
     assert in_bytes(1_991_036_928) == parse("1991036928 B")
     assert parse("1.854 GB").agrees_with(in_bytes("1.854 GB"))
     assert not parse(1.854).agrees_with(in_bytes("1.854 GB"))
+
+
+@pytest.mark.parametrize(
+    "answer", [np.log(50_257), np.float32(10.825), np.array(10.825), torch.tensor(50_257.0).log()]
+)
+def test_a_number_of_numpy_or_pytorch_is_a_number(answer):
+    assert parse(answer).agrees_with(parse("10.825"))
+    assert parse(np.int64(124_439_808)).agrees_with(parse(124_439_808))
+
+
+def test_a_vector_is_no_number():
+    with pytest.raises(ValueError, match="cannot read"):
+        parse(torch.tensor([10.825]))
+
+
+def test_a_number_with_an_exponent_is_as_rounded_as_it_is_written():
+    assert parse("5.25e7").agrees_with(parse(52_511_744))
+    assert not parse("5.26e7").agrees_with(parse(52_511_744))
+    assert not parse("5e7").agrees_with(parse(52_511_744))
+
+
+def test_a_size_in_bytes_is_no_number_of_parameters():
+    for answer in ("124.4 MB", "124,439,808 bytes", "12 %"):
+        assert not parse(answer).agrees_with(parse(124_439_808))

@@ -31,6 +31,8 @@ def reference(
         q, k, v = (_split(part, H, on) for part in parts)
     if "k-v-exchanged" in on:
         k, v = v, k
+    if "q-k-exchanged" in on:
+        q, k = k, q
     if "averages-x" in on:
         v = _split(x, H, on)
     scale = C if "model-width" in on else 1 if "unscaled" in on else C // H
@@ -112,6 +114,11 @@ EXERCISE = Exercise(
             "k-v-exchanged",
             "K and V are exchanged. The 3C columns hold Q, then K, then V. Look at the order of the names to which "
             "the three parts go, or at the call of SDPA.",
+        ),
+        Mistake(
+            "q-k-exchanged",
+            "Q and K are exchanged: each position is weighed as if it asked the questions of the others. The 3C columns "
+            "hold Q, then K, then V.",
         ),
         Mistake(
             "per-head",

@@ -25,7 +25,10 @@ def reference(scores: Tensor, on: frozenset[str] = NOTHING_WRONG) -> Tensor:
         hidden = hidden.mT
     if "mask-alone" in on:
         scores = torch.zeros(T, T)
-    masked = scores.masked_fill(hidden, 0.0 if "zeros" in on else float("-inf"))
+    fill = 0.0 if "zeros" in on else -100.0 if "minus-100" in on else float("-inf")
+    masked = scores.masked_fill(hidden, fill)
+    if "zero-times-infinity" in on:
+        masked = masked + torch.nan
     weights = masked.softmax(dim=-1)
     return weights.softmax(dim=-1) if "softmaxed" in on else weights
 
@@ -48,7 +51,8 @@ def cases(rng: random.Random) -> list[tuple[Tensor]]:
 
     generator = torch.Generator().manual_seed(rng.randrange(2**31))
     sizes = [(2, 3, 5), (1, 1, 1), (3, 1, 4), (1, 4, 2), (2, 4, 7)]
-    return [(2 * torch.randn(B, H, T, T, generator=generator),) for B, H, T in sizes]
+    drawn = [(2 * torch.randn(B, H, T, T, generator=generator),) for B, H, T in sizes]
+    return [*drawn, (drawn[0][0] - 300,)]  # to softmax the same as the first, but not to a fill of -100
 
 
 EXERCISE = Exercise(
@@ -80,6 +84,16 @@ EXERCISE = Exercise(
             "zeros",
             "the future is filled with 0. A score of 0 still has weight, since e⁰ = 1. Fill with minus infinity: "
             "e to that power is 0.",
+        ),
+        Mistake(
+            "minus-100",
+            "the future is filled with -100, which hides it only from scores that are well above -100. Where all "
+            "scores of a row are lower, it gets the weight. Minus infinity is below every score: float('-inf').",
+        ),
+        Mistake(
+            "zero-times-infinity",
+            "every value is NaN. Is a mask of zeros and ones multiplied by minus infinity? 0 · ∞ is no number. Use "
+            "masked_fill, or fill first and cut afterwards: torch.full((T, T), float('-inf')).triu(1).",
         ),
         Mistake(
             "softmaxed",

@@ -30,7 +30,7 @@ def reference(text: str, on: frozenset[str] = NOTHING_WRONG) -> list[int]:
     if "special" in on and END_OF_TEXT in text:
         first, rest = text.split(END_OF_TEXT, 1)
         return [*reference(first, on), tokenizer.end_of_text, *reference(rest, on)]
-    pieces = text.split() if "splits" in on else tokenizer.split(text)
+    pieces = text.split() if "splits" in on else [text] if "one-piece" in on else tokenizer.split(text)
     if "loses-spaces" in on:
         pieces = [piece.strip(" ") for piece in pieces]
     return [tokenizer.ranks[token] for piece in pieces for token in _cut(piece, on)]
@@ -103,6 +103,11 @@ EXERCISE = Exercise(
             "loses-spaces",
             "the spaces are gone: the text was split at ' ', or the pieces were stripped. In GPT-2 a word keeps the "
             "space before it: 'world' is 6894, ' world' is 995. Use the pieces of tok.split(text) as they are.",
+        ),
+        Mistake(
+            "one-piece",
+            "the text is not cut into pieces first, so bytes are merged across the borders of words and line breaks. "
+            "Cut with tok.split(text), then merge within each piece.",
         ),
         Mistake(
             "special",

@@ -31,6 +31,8 @@ def reference(
         done = min(done, 1.0)
     turn = 2 * math.pi if "full-turn" in on else math.pi
     share = 1 - done if "linear" in on else (1 + math.cos(turn * done)) / (1 if "not-halved" in on else 2)
+    if "end-first" in on and step == steps - 1:
+        return min_lr
     if "to-0" in on:
         return max_lr * share
     return min_lr + (max_lr if "added" in on else max_lr - min_lr) * share
@@ -76,6 +78,11 @@ EXERCISE = Exercise(
             "cosine-from-0",
             "the cosine is counted from step 0, so that after the warm-up it does not begin at max_lr. Count from the "
             "end of the warm-up: step - warmup.",
+        ),
+        Mistake(
+            "end-first",
+            "where step warmup is the last one, the rate is min_lr. It is max_lr there: look at the order of the "
+            "conditions.",
         ),
         Mistake(
             "starts-at-0",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gptlab.exercises.exercise import NOTHING_WRONG, Exercise, Mistake
+from gptlab.exercises import compare
+from gptlab.exercises.exercise import NOTHING_WRONG, Diagnosis, Exercise, Mistake
 from gptlab.exercises.outputs import named
 
 if TYPE_CHECKING:
@@ -31,6 +32,19 @@ def reference(
     if "columns" in on:
         x, y = x.mT, y.mT if y.ndim == 2 else y
     return {"x": y, "y": x} if "exchanged" in on else {"x": x, "y": y}
+
+
+def returns_tensors(function: Any, case: tuple[Any, ...]) -> Diagnosis | None:
+    """[T] x and y are tensors: a model takes nothing else."""
+    for name, rows in function(*case).items():
+        if not compare.is_tensor(rows):
+            return Diagnosis(
+                "no-tensors",
+                f"the values are right, but {name} is no tensor, and a model could not read it. Stack slices of data "
+                f"with torch.stack, or convert at the end with torch.from_numpy.",
+                f"{name} is {compare.a_kind(rows)}",
+            )
+    return None
 
 
 def cases(rng: random.Random) -> list[tuple[Tensor, list[int], int]]:
@@ -91,6 +105,7 @@ EXERCISE = Exercise(
     ),
     cases=cases,
     adapt=named("x", "y"),
+    probes=(returns_tensors,),
     hints=(
         "What the model should say at a place is what stands at the next place.",
         "y is a window, too, of the same length. Where does it start?",
@@ -117,10 +132,11 @@ def make_batch(data, starts, T):
         "def make_batch(data, starts, T):\n"
         "    rows = data.unfold(0, T + 1, 1)[starts]\n"
         "    return rows[:, :-1], rows[:, 1:]\n",
+        "import torch\n"
         "def make_batch(data, starts, T):\n"
         "    ids = data.tolist()\n"
         "    x = [[ids[s + t] for t in range(T)] for s in starts]\n"
         "    y = [row[1:] + [ids[s + T]] for row, s in zip(x, starts)]\n"
-        "    return x, y\n",
+        "    return torch.tensor(x), torch.tensor(y)\n",
     ),
 )

@@ -54,6 +54,8 @@ def reference(logits: Tensor, tokens: Tensor, on: frozenset[str] = NOTHING_WRONG
         return losses.sum()
     if "batch-mean" in on:
         return losses.sum() / len(tokens)
+    if "over-all-tokens" in on:
+        return losses.sum() / tokens.numel()
     return losses.mean().exp() if "perplexity" in on else losses.mean()
 
 
@@ -144,6 +146,11 @@ EXERCISE = Exercise(
             "batch-mean",
             "the losses of a text are added up, and the mean is taken over the batch only. Divide by the number of "
             "predictions, B · (T - 1).",
+        ),
+        Mistake(
+            "over-all-tokens",
+            "the sum is divided by the number of tokens, B · T. There is no prediction for the first token of a text: "
+            "divide by B · (T - 1).",
         ),
         Mistake("per-token", PER_TOKEN),
         Mistake("per-token-flat", PER_TOKEN),

@@ -35,6 +35,8 @@ def reference(
     if "temperature-last" in on:
         scores = _heated(scores, temperature, on)
     dim = 0 if "over-rows" in on else -1
+    if "p-not-renormalised" in on:
+        return _keep_k(before, top_k, on).softmax(dim).masked_fill(scores == -math.inf, 0.0)
     if "not-renormalised" in on:
         return before.softmax(dim).masked_fill(scores == -math.inf, 0.0)
     probs = scores.softmax(dim)
@@ -43,6 +45,8 @@ def reference(
 
 def _heated(scores: Tensor, temperature: float, on: frozenset[str]) -> Tensor:
     if "zero-ignored" in on and temperature == 0:
+        return scores
+    if "ignored" in on:
         return scores
     return scores * temperature if "multiplied" in on else scores / temperature
 
@@ -57,7 +61,8 @@ def _keep_k(scores: Tensor, top_k: int | None, on: frozenset[str]) -> Tensor:
     if "large-k" in on and top_k > V:
         k = top_k  # topk refuses it
     kept = scores.topk(k, dim=-1, largest="least-likely-k" not in on)
-    return torch.full_like(scores, _fill(on)).scatter(-1, kept.indices, kept.values)
+    fill = 0.0 if "k-fills-with-0" in on else _fill(on)
+    return torch.full_like(scores, fill).scatter(-1, kept.indices, kept.values)
 
 
 def _keep_p(scores: Tensor, top_p: float | None, on: frozenset[str]) -> Tensor:
@@ -134,6 +139,7 @@ EXERCISE = Exercise(
             "the logits are multiplied by the temperature: a low one makes the distribution flatter, and it should "
             "make it sharper. Divide.",
         ),
+        Mistake("ignored", "the temperature changes nothing. Divide the logits by it, first of all."),
         Mistake(
             "temperature-last",
             "the filters come first and the temperature afterwards, so top-p looks at the distribution at "
@@ -205,6 +211,16 @@ EXERCISE = Exercise(
             "fills-with-0",
             "the logits that are filtered out are set to 0. That is a logit like any other, e⁰ = 1 before softmax "
             "divides, and larger than a negative one. Minus infinity gives probability 0: float('-inf').",
+        ),
+        Mistake(
+            "k-fills-with-0",
+            "the logits that top-k filters out are set to 0. That is a logit like any other, and larger than a "
+            "negative one. Minus infinity gives probability 0: float('-inf').",
+        ),
+        Mistake(
+            "p-not-renormalised",
+            "after top-p the tokens that are kept have the probabilities they had before, which no longer add up to "
+            "1. Divide each row by its sum.",
         ),
         Mistake(
             "not-renormalised",

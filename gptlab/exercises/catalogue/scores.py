@@ -23,7 +23,8 @@ def reference(q: Tensor, k: Tensor, on: frozenset[str] = NOTHING_WRONG) -> Tenso
     if "positions" in on:
         size = T
     scale = size if "no-root" in on else size**0.5
-    return products * scale if "multiplied" in on else products / scale
+    result = products * scale if "multiplied" in on else products / scale
+    return result.softmax(-1) if "softmaxed" in on else result
 
 
 def cases(rng: random.Random) -> list[tuple[Tensor, Tensor]]:
@@ -60,6 +61,7 @@ EXERCISE = Exercise(
         Mistake("positions", "you divide by √T, the number of positions. The sum runs over D = q.shape[-1]."),
         Mistake("no-root", "you divide by D. Divide by its square root."),
         Mistake("multiplied", "you multiply by √D. Divide by it."),
+        Mistake("softmaxed", "the result is softmaxed. Return the scores; the mask comes in between."),
         Mistake(
             "rows-are-keys",
             "the rows are keys and the columns queries: this is k qᵀ. Softmax runs along a row, so a row has to "

@@ -40,6 +40,8 @@ def reference(
             weights, gradients, optimizer = split
     moments = ("three-moments" in on) - ("one-moment" in on) - 2 * ("no-moments" in on)
     unit = 1e6 if "megabytes" in on else 2**20 if "mebibytes" in on else 1
+    if "parameters" in on:
+        weights, gradients, optimizer, moment = 1, 1, 2, 1
     sizes = {"weights": weights, "gradients": gradients, "optimizer": optimizer + moments * moment}
     return {name: size * n_params if unit == 1 else size * n_params / unit for name, size in sizes.items()}
 
@@ -135,6 +137,10 @@ EXERCISE = Exercise(
         ),
         Mistake("no-positions", "the position table is missing, n_positions · n_embd parameters."),
         Mistake("always-small", "every config gets the bytes of GPT-2 small. Count the config's parameters."),
+        Mistake(
+            "parameters",
+            "these are numbers of parameters, whatever the precision. Each takes 4 bytes in float32 and 2 in bfloat16.",
+        ),
         Mistake("megabytes", "these are MB, millions of bytes. Bytes are asked for."),
         Mistake("mebibytes", "these are MiB, 2²⁰ bytes. Bytes are asked for."),
     ),

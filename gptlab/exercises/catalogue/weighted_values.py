@@ -17,6 +17,8 @@ def reference(scores: Tensor, v: Tensor, on: frozenset[str] = NOTHING_WRONG) -> 
 
     T = scores.shape[-1]
     future = torch.ones(T, T, dtype=torch.bool).triu(1)
+    if "scaled-again" in on:
+        scores = scores / v.shape[-1] ** 0.5
     if not on & {"no-mask", "mask-late"}:
         scores = scores.masked_fill(future, float("-inf"))
     dim = -2 if "over-queries" in on else 1 if "over-heads" in on else -1
@@ -48,6 +50,10 @@ EXERCISE = Exercise(
     reference=reference,
     mistakes=(
         Mistake("no-mask", "the future is not masked: each query also reads later values."),
+        Mistake(
+            "scaled-again",
+            "the scores are divided by √D. They have been when they were made: take them as they are.",
+        ),
         Mistake(
             "mask-late",
             "the mask comes after softmax. The future has had its share of the weights by then, and a row no longer "
