@@ -63,3 +63,7 @@ def test_the_readable_steps_give_tiktokens_tokens(text):
 
 def test_the_steps_of_unhappiness_are_not_the_longest_matches():
     assert bpe.merge_steps(b"unhappiness", get_tokenizer().ranks)[-1] == [b"un", b"h", b"appiness"]
+
+
+def test_a_pair_may_be_given_as_a_list(as_a_user):
+    assert bpe.merge_pair([7, 7, 7, 5], [7, 7], 256) == [256, 7, 5]

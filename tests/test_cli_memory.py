@@ -16,6 +16,8 @@ from gptlab.memory.replay import replay
 from gptlab.memory.step import TrainingStep
 from tests.memory.steps import SMALL, tiny_step
 
+pytestmark = pytest.mark.usefixtures("as_a_user")  # typer's context is of another class than the annotation's
+
 run = CliRunner().invoke
 STEP = ["memory", "gpt2", "--batch", "4", "--context", "1024", "--dropout", "0"]
 
@@ -143,10 +145,12 @@ def test_inference_has_weights_cache_and_logits():
         (["--plot", "x.jpeg"], "the name must end in .png, .svg or .pdf"),
         (["--plot", "nowhere/x.png"], "the folder nowhere does not exist"),
         (["--inference", "--precision", "amp"], "precision='amp' must be one of fp32, bf16, int8"),
-        (["--inference", "--json"], "leave out --inference"),
+        (["--inference", "--json"], "--inference trains nothing: leave out --json"),
+        (["--inference", "--checkpointing", "--loss", "fused"], "leave out --checkpointing and --loss"),
+        (["--json", "--fits", "1GB"], "leave out --fits"),
+        (["--json", "--trace"], "leave out --trace"),
     ],
 )
-@pytest.mark.usefixtures("as_a_user")
 def test_absurd_input_is_refused_in_a_sentence(options, message):
     result = run(app, ["memory", "gpt2", *options])
     assert result.exit_code == 2
