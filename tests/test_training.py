@@ -211,7 +211,6 @@ def test_training_keeps_the_tie():
         ({"final_share": 2.0}, "final_share=2.0 must be 0 to 1"),
         ({"weight_decay": -0.1}, "weight_decay=-0.1 must be at least 0"),
         ({"weight_decay": float("nan")}, "weight_decay=nan must be at least 0"),
-        ({"seed": 2**63}, "seed=9223372036854775808 must be 0 to 2\\^63 - 1"),
         ({"precision": "fp16"}, "precision='fp16' must be 'fp32' or 'amp'"),
         ({"context": 17}, "context=17 is more than the model's n_positions=16"),
     ],
@@ -454,3 +453,9 @@ def test_held_out_tokens_too_few_for_a_window_are_an_error_before_the_first_step
 def test_an_unknown_precision_does_not_pass_for_another():
     with pytest.raises(ValueError, match="precision='bf16' must be 'fp32' or 'amp'"):
         backward(GPT(TINY), torch.ones(2, 3).long(), torch.ones(2, 3).long(), precision="bf16")
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_no_generator_takes_is_named(seed):
+    with pytest.raises(ValueError, match=rf"seed={seed} must be 0 to 2\^63 - 1"):
+        TrainingSettings(steps=100, seed=seed)
