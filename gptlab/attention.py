@@ -31,9 +31,9 @@ def attend(
         dropout: the share of attention weights set to zero, 0 outside training.
 
     Raises:
-        ValueError: there are more queries than keys.
+        ValueError: there are more queries than keys, or keys without values.
     """
-    T, S = _lengths(q, k)
+    T, S = _lengths(q, k, v)
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, T, S)
     future = torch.ones(T, S, dtype=torch.bool, device=q.device).triu(S - T + 1)
     weights = scores.masked_fill(future, -math.inf).softmax(dim=-1)
@@ -52,15 +52,19 @@ def attend_sdpa(
     so with cached keys the mask is spelled out; a single query, the last position, needs none.
     Source: Dao et al. 2022 for the kernel's idea.
     """
-    T, S = _lengths(q, k)
+    T, S = _lengths(q, k, v)
     if T == S:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
     past = None if T == 1 else torch.ones(T, S, dtype=torch.bool, device=q.device).tril(S - T)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=past, dropout_p=dropout)
 
 
-def _lengths(q: Tensor, k: Tensor) -> tuple[int, int]:
+def _lengths(q: Tensor, k: Tensor, v: Tensor) -> tuple[int, int]:
     T, S = q.shape[-2], k.shape[-2]
+    if k.shape != v.shape:  # the fused kernel would read past the end of the shorter one
+        raise ValueError(
+            f"keys of shape {tuple(k.shape)} but values of shape {tuple(v.shape)}: give one for each"
+        )
     if T > S:
         raise ValueError(f"{T} queries but {S} keys: each query's own position must have a key")
     return T, S

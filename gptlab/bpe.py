@@ -30,7 +30,7 @@ def merge_pair(ids: Sequence[int], pair: Pair, new: int) -> list[int]:
     """
     merged, i = [], 0
     while i < len(ids):
-        if tuple(ids[i : i + 2]) == pair:
+        if tuple(ids[i : i + 2]) == tuple(pair):
             merged.append(new)
             i += 2
         else:

@@ -74,12 +74,11 @@ class KVCache:
         if not 1 <= length <= config.n_positions:
             raise ValueError(f"max_length={length} must be between 1 and n_positions={config.n_positions}")
         shape = (batch_size, config.n_head, length, config.head_dim)
-        self.layers = [
-            LayerCache(
-                torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device)
-            )
-            for _ in range(config.n_layer)
-        ]
+
+        def empty() -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self.layers = [LayerCache(empty(), empty()) for _ in range(config.n_layer)]
 
     @property
     def length(self) -> int:

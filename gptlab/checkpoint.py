@@ -76,8 +76,10 @@ def load_checkpoint(path: str | PathLike[str], *, dtype: torch.dtype | None = No
 
     Raises:
         FileNotFoundError: a file is missing.
+        TypeError: ``dtype`` is no floating-point type.
         ValueError: the files are damaged, or do not describe the same GPT-2.
     """
+    _check_dtype(dtype)
     weights = _weights_file(Path(path))
     tensors, saved_config = _read(weights)
     config_file = weights.with_name("config.json")
@@ -208,8 +210,7 @@ def save_checkpoint(model: nn.Module, path: str | PathLike[str], *, dtype: torch
         raise TypeError(
             f"model must be a GPT, not {type(model).__name__}: of a wrapper pass its model.module"
         )
-    if dtype is not None and not dtype.is_floating_point:
-        raise TypeError(f"dtype={dtype} must be a floating-point type")
+    _check_dtype(dtype)
     _check_config(model)
     path = Path(path)
     weights = path if path.suffix == ".safetensors" else path / "model.safetensors"
@@ -226,6 +227,11 @@ def save_checkpoint(model: nn.Module, path: str | PathLike[str], *, dtype: torch
         raise OSError(f"{weights} could not be written: {err}") from err
     with replacing(weights.with_name("config.json")) as file:
         file.write_text(config + "\n", "utf-8")
+
+
+def _check_dtype(dtype: torch.dtype | None) -> None:
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(f"dtype={dtype!r} must be a floating-point type, such as torch.bfloat16")
 
 
 def clean_names(names: Iterable[str]) -> dict[str, str]:
@@ -256,14 +262,13 @@ def _weights_file(path: Path) -> Path:
     file = path / "model.safetensors" if path.is_dir() else path
     if file.exists():
         return file
-    if path.is_dir() and (
-        other := sorted(path.glob("*.safetensors.index.json")) + sorted(path.glob("*.bin"))
-    ):
+    if other := [*sorted(path.glob("*.safetensors.index.json")), *sorted(path.glob("*.bin"))]:
         raise FileNotFoundError(
             f"{path} has {other[0].name} but no model.safetensors: save it again as one safetensors file, "
             f"with transformers' save_pretrained(..., max_shard_size='100GB')"
         )
-    raise FileNotFoundError(f"{file} does not exist")
+    by_name = f": load the model of that name with from_pretrained({str(path)!r})"
+    raise FileNotFoundError(f"{file} does not exist{by_name if str(path) in {*SHIPPED, *HUB} else ''}")
 
 
 def _read(file: Path) -> tuple[dict[str, Tensor], str | None]:
@@ -271,9 +276,8 @@ def _read(file: Path) -> tuple[dict[str, Tensor], str | None]:
     try:
         with safe_open(file, framework="pt") as opened:
             names = clean_names(opened.keys())
-            tensors = {
-                name: opened.get_tensor(old) for old, name in names.items() if not MASK_BUFFER.fullmatch(name)
-            }
+            kept = {old: name for old, name in names.items() if not MASK_BUFFER.fullmatch(name)}
+            tensors = {name: opened.get_tensor(old) for old, name in kept.items()}
             return tensors, (opened.metadata() or {}).get("gptlab_config")
     except SafetensorError as err:
         raise ValueError(
@@ -345,9 +349,14 @@ def _check_config(model: GPT) -> None:
             f"{'is' if tied else 'is not'} the token table: call gptlab.tying.{'tie' if tied else 'untie'}(model)"
         )
     found, expected = Ledger.from_model(model), Ledger.from_config(model.config)
-    if odd := [row for row in (*found, *expected) if row not in found.rows or row not in expected.rows]:
+    if odd := [row for row in found if row not in expected.rows]:
         raise ValueError(
             f"{odd[0].name} of shape {odd[0].shape} does not fit the model's config: {model.config}"
+        )
+    if missing := [row for row in expected if row not in found.rows]:
+        raise ValueError(
+            f"the model has no parameter {missing[0].name} of shape {missing[0].shape}, which its config asks for: "
+            f"of a quantised model, save the GPT that it was made from"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -33,7 +34,7 @@ def exercises() -> None:
 
     try:
         _show(str(progress()))
-    except ValueError as error:  # a progress file that cannot be read
+    except (OSError, ValueError) as error:  # a progress file that cannot be read
         _fail(str(error))
 
 
@@ -114,6 +115,7 @@ def ledger(
 
 @app.command()
 def memory(
+    call: typer.Context,
     source: Annotated[
         str, typer.Argument(help="gpt2, gpt2-medium, gpt2-large or gpt2-xl; a config.json; a checkpoint")
     ] = "gpt2",
@@ -152,8 +154,7 @@ def memory(
         config = cli_memory.config_of(source, dropout=dropout)
         limit = None if fits is None else cli_memory.parse_size(fits)
         if inference:
-            if json or plot or trace or limit:
-                _fail("--json, --plot, --trace and --fits are for a training step: leave out --inference")
+            _alone(call, "inference", ("source", "batch", "context", "precision"), "trains nothing")
             T, found = cli_memory.predict_inference(config, batch, context, precision)
             cli_memory.show_inference(source, batch, T, precision, found, console)
             return
@@ -169,6 +170,8 @@ def memory(
         if plot is not None:
             cli_memory.save_plot(predicted, plot)
         if json:
+            allowed = [name for name in call.params if name not in ("fits", "trace")]
+            _alone(call, "json", allowed, "has every number of the prediction, and nothing else")
             sys.stdout.write(cli_memory.training_json(source, predicted) + "\n")
             return
         if limit is None:
@@ -225,7 +228,7 @@ def train(
     try:
         with cli_train.gathered(strategy) as place:
             if resume is not None:
-                _alone("resume", call, allowed="strategy")
+                _alone(call, "resume", ("strategy",), "goes on with the settings of the run")
                 cli_train.go_on(resume, place)
                 return
             config = GPTConfig(
@@ -302,33 +305,28 @@ def generate(
         _fail(str(error))
 
 
-def _alone(option: str, call: typer.Context, allowed: str) -> None:
-    """Raise if other options than these two were given, which would have no effect."""
-    others = [
-        name.replace("_", "-")
-        for name in call.params
-        if name not in (option, allowed)
-        and getattr(call.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    ]
-    if others:
-        raise ValueError(
-            f"--{option} goes on with the settings of the run: leave out --{' and --'.join(others)}"
-        )
+def _alone(call: typer.Context, option: str, allowed: Iterable[str], why: str) -> None:
+    """Raise if options were given that have no effect beside this one."""
+    source = call.get_parameter_source
+    given = [name for name in call.params if getattr(source(name), "name", "") == "COMMANDLINE"]
+    if others := [name.replace("_", "-") for name in given if name not in (option, *allowed)]:
+        raise ValueError(f"--{option} {why}: leave out --{' and --'.join(others)}")
 
 
 def _run(file: Path) -> dict[str, object]:
     """Execute a file and return what it defines."""
     import runpy
 
+    if not file.exists():
+        _fail(f"{file} does not exist")
+    if file.suffix == ".ipynb":
+        _fail(f"{file} is a notebook: check it in its cells with gptlab.check, or with gptlab grade {file}")
     try:
         return runpy.run_path(str(file))
-    except FileNotFoundError:
-        _fail(f"{file} does not exist")
     except SystemExit:
         _fail(f"{file} calls exit(): nothing in it was checked")
     except Exception as error:
-        where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        _fail(f"{file} does not run: {type(error).__name__}: {error}{where}")
+        _fail(f"{file} does not run: {type(error).__name__}: {error}")
 
 
 def _show(text: str) -> None:

@@ -25,7 +25,12 @@ def shakespeare(part: Literal["train", "validation"]) -> str:
     """The text that ships with the course: 39 works to train on, or the three that are held out.
 
     Works are separated by ``<|endoftext|>``. Held out are The Tempest, Twelfth Night and Henry V.
+
+    Raises:
+        ValueError: there is no such part.
     """
+    if part not in ("train", "validation"):
+        raise ValueError(f"part={part!r} must be 'train' or 'validation'")
     file = files("gptlab") / "assets" / f"shakespeare-{part}.txt.xz"
     return lzma.decompress(file.read_bytes()).decode("utf-8")
 
@@ -75,8 +80,13 @@ def save_tokens(tokens: Tokens, path: str | PathLike[str]) -> None:
     """Write token ids as a NumPy ``.npy`` file of uint16: two bytes a token, 0 to 65,535.
 
     Raises:
-        ValueError: an id does not fit.
+        TypeError: the tokens are no integers.
+        ValueError: they are not in one row, or an id does not fit.
     """
+    if not np.issubdtype(tokens.dtype, np.integer):
+        raise TypeError(f"token ids are integers, not {tokens.dtype}: use tokens.astype(np.uint16)")
+    if tokens.ndim != 1:
+        raise ValueError(f"tokens of shape {tokens.shape} must be in one row: use tokens.reshape(-1)")
     if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < 2**16:
         raise ValueError(f"token ids from {tokens.min()} to {tokens.max()} do not fit into uint16")
     path = Path(path)
@@ -125,17 +135,15 @@ class Batches:
 
     def __init__(self, tokens: Tokens, batch_size: int, context: int, seed: int) -> None:
         check_length(tokens, context)
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size} must be at least 1")
+        _check_batch_size(batch_size)
         self.tokens, self.batch_size, self.context = tokens, batch_size, context
         self.generator = torch.Generator().manual_seed(seed)
 
     def next(self) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
         """Inputs and targets, int64. Each target is the token after its input."""
-        starts = torch.randint(
-            len(self.tokens) - self.context, (self.batch_size,), generator=self.generator
-        ).tolist()
-        return windows_at(self.tokens, starts, self.context)
+        n_starts = len(self.tokens) - self.context
+        starts = torch.randint(n_starts, (self.batch_size,), generator=self.generator)
+        return windows_at(self.tokens, starts.tolist(), self.context)
 
     def state_dict(self) -> dict[str, Any]:
         return {"generator": self.generator.get_state()}
@@ -149,6 +157,7 @@ def windows_in_order(
 ) -> Iterator[tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]]:
     """The whole row of tokens, cut into windows one after the other; a rest shorter than a window is left out."""
     check_length(tokens, context)
+    _check_batch_size(batch_size)
     starts = range(0, len(tokens) - context, context)
     for i in range(0, len(starts), batch_size):
         yield windows_at(tokens, list(starts[i : i + batch_size]), context)
@@ -157,7 +166,16 @@ def windows_in_order(
 def windows_at(
     tokens: Tokens, starts: list[int], context: int
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-    """The windows of ``context`` tokens from each start, and the same windows one token later."""
+    """The windows of ``context`` tokens from each start, and the same windows one token later.
+
+    Raises:
+        ValueError: there are no starts, or a window does not lie in the tokens whole.
+    """
+    last = len(tokens) - context - 1
+    if wrong := [start for start in starts if not 0 <= start <= last][:1]:
+        raise ValueError(
+            f"start {wrong[0]} is out of range: windows of {context} tokens begin at 0 to {last}"
+        )
     rows = np.stack([tokens[start : start + context + 1] for start in starts]).astype(np.int64)
     window = torch.from_numpy(rows)
     return window[:, :-1].contiguous(), window[:, 1:].contiguous()
@@ -172,6 +190,11 @@ def check_length(tokens: Tokens, context: int) -> None:
             f"{len(tokens)} tokens are too few for a window of {context} and the token after it: "
             f"take more text, or a context of at most {len(tokens) - 1}"
         )
+
+
+def _check_batch_size(batch_size: int) -> None:
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size} must be at least 1")
 
 
 def mask_padding(

@@ -205,7 +205,7 @@ class SharedRun(Run):
                 own = slice(self.rank, None, self.world_size)
                 count = y[own].numel()
                 if (
-                    not count
+                    count == 0
                 ):  # no window is left for this rank: it computes one uncounted, as the others wait
                     own = slice(0, 1)
                 loss = self.loss_model(x[own].to(self.device), y[own].to(self.device), "fp32")

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from gptlab.devices import has_values
 from gptlab.unembedding import check_targets
@@ -76,6 +77,7 @@ class _FusedLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
+    @once_differentiable  # dh and dW are constants here: a gradient of the gradient would come out wrong
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         dh, dW = ctx.saved_tensors
         if has_values(gradient) and gradient != 1:  # else, almost always, nothing need be copied

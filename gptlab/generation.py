@@ -13,7 +13,6 @@ from torch import Tensor
 from gptlab.cache import KVCache
 from gptlab.embeddings import check_ids, check_range
 from gptlab.model import GPT
-from gptlab.upcast import upcast_if_emulated
 
 
 def sample_probs(
@@ -173,12 +172,12 @@ def next_logits(model: GPT, ids: Int[Tensor, "B T"], cache: KVCache | None) -> F
     of ``wpe``, and with it other keys and values in every block.
     """
     window = model.config.n_positions
-    if cache is None or ids.shape[1] > window:
-        new, cache = ids[:, -window:], None
-    else:
-        new = ids[:, cache.length :]
-    with evaluating(model), upcast_if_emulated(model.ln_f.weight, rows=new.numel()):
-        return model.lm_head(model.hidden(new, cache)[:, -1])
+    with evaluating(model):
+        if cache is None or ids.shape[1] > window:
+            hidden = model.hidden(ids[:, -window:])
+        else:
+            hidden = model.hidden(ids[:, cache.length :], cache)
+        return model.lm_head(hidden[:, -1])
 
 
 def new_cache(model: GPT, input_ids: Int[Tensor, "B T"], max_new_tokens: int) -> KVCache:

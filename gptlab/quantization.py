@@ -112,12 +112,13 @@ def quantize(model: GPT) -> Int8GPT:
     98 % of the positions keep their likeliest token, and the loss changes by less than 0.005 nats.
 
     Args:
-        model: the model to copy, on any device. It is left as it was.
+        model: the model to copy, on any device, compiled or not. It is left as it was.
 
     Raises:
         TypeError: the model is quantised already.
         ValueError: a matrix holds NaN or infinity.
     """
+    model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
     if isinstance(model, Int8GPT):
         raise TypeError("the model is an Int8GPT, quantised already: pass the GPT that it was made from")
     # An entry for each Parameter: a token table that is the head as well becomes one Int8Matrix.

@@ -29,7 +29,7 @@ def report(name: str, value: SupportsFloat, stored: str, tolerance: float | None
     """
     try:
         expected = Decimal(stored.replace(",", ""))
-    except InvalidOperation:
+    except (InvalidOperation, AttributeError):
         raise ValueError(f"stored={stored!r} must be a decimal number written as a string") from None
     if not expected.is_finite():
         raise ValueError(f"stored={stored!r} must be finite")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from gptlab.checkpoint import save_checkpoint
 from gptlab.config import GPTConfig
-from gptlab.data import Batches, Tokens, fingerprint, windows_in_order
+from gptlab.data import Batches, Tokens, check_length, fingerprint, windows_in_order
 from gptlab.files import remove_leftovers, replacing
 from gptlab.fused_loss import fused_token_loss
 from gptlab.generation import evaluating
@@ -34,6 +34,7 @@ class TrainingSettings:
     """How to train. A step is one change of the weights, by the gradient of ``batch_size`` windows.
 
     Raises:
+        TypeError: a count is not an integer.
         ValueError: a value is out of range.
     """
 
@@ -63,18 +64,26 @@ class TrainingSettings:
     """Steps from one checkpoint to the next."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "context", "micro_batches", "evaluate_every", "save_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        counts = ("steps", "batch_size", "context", "micro_batches", "evaluate_every", "save_every")
+        for name in (*counts, "warmup", "seed"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise TypeError(f"{name}={value!r} must be an integer")
+            if name in counts and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
         if self.batch_size % self.micro_batches:
             raise ValueError(
                 f"batch_size={self.batch_size} must be divisible by micro_batches={self.micro_batches}"
             )
         if not 0 <= self.warmup <= self.steps:
             raise ValueError(f"warmup={self.warmup} must be 0 to steps={self.steps}")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed={self.seed} must be 0 to 2^63 - 1")
         for name in ("learning_rate", "max_norm"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive and finite")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay={self.weight_decay} must be at least 0 and finite")
         if not 0 <= self.final_share <= 1:
             raise ValueError(f"final_share={self.final_share} must be 0 to 1")
         if self.precision not in ("fp32", "amp"):
@@ -123,12 +132,14 @@ class Run:
             validation: token ids to measure on.
 
         Raises:
-            ValueError: the context is longer than the model's, or than the tokens.
+            ValueError: the context is longer than the model's, or than one of the two rows of tokens.
         """
         if settings.context > model.config.n_positions:
             raise ValueError(
                 f"context={settings.context} is more than the model's n_positions={model.config.n_positions}"
             )
+        if validation is not None:
+            check_length(validation, settings.context)
         self.model, self.settings, self.validation = model, settings, validation
         self.batches = Batches(tokens, settings.batch_size, settings.context, settings.seed)
         self.optimizer: torch.optim.Optimizer = make_optimizer(model, settings)
@@ -326,9 +337,15 @@ def count_targets(y: Int[Tensor, "B T"]) -> Int[Tensor, ""]:
 def training_loss(
     model: GPT, x: Int[Tensor, "B T"], y: Int[Tensor, "B T"], precision: str
 ) -> Float[Tensor, ""]:
-    """``token_loss(model(x), y)``, by the form that is fast in this precision."""
+    """``token_loss(model(x), y)``, by the form that is fast in this precision.
+
+    Raises:
+        ValueError: an unknown precision.
+    """
     if precision == "fp32":
         return fused_token_loss(model.hidden(x), model.lm_head.weight.T, y, IGNORE)
+    if precision != "amp":
+        raise ValueError(f"precision={precision!r} must be 'fp32' or 'amp'")
     with torch.autocast(x.device.type, dtype=torch.bfloat16):
         return token_loss(model(x), y, IGNORE)
 
@@ -484,11 +501,5 @@ def _cells(row: LogRow) -> Iterator[object]:
 
 def _row(line: str) -> LogRow:
     step, loss, rate, norm, validation, seconds = next(csv.reader([line]))
-    return LogRow(
-        int(step),
-        float(loss),
-        float(rate),
-        float(norm),
-        float(validation) if validation else None,
-        float(seconds),
-    )
+    measured = float(validation) if validation else None
+    return LogRow(int(step), float(loss), float(rate), float(norm), measured, float(seconds))

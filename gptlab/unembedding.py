@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -22,6 +24,7 @@ def token_loss(
         ignore_index: the mark for a position without a target.
 
     Raises:
+        TypeError: the targets are no integers.
         ValueError: the shapes do not fit, a target is out of range, or every position is ignored.
     """
     check_targets(logits.shape[:-1], targets, logits.shape[-1], ignore_index)
@@ -73,13 +76,9 @@ def chunked_token_loss(
         logits = (rows @ W_U).float()  # in half precision the sum over many positions loses digits
         return F.cross_entropy(logits, wanted.long(), ignore_index=ignore_index, reduction="sum")
 
+    again = partial(checkpoint, chunk_loss, use_reentrant=False, preserve_rng_state=False)  # nothing is drawn
     chunks = zip(hidden.flatten(0, 1).chunk(n_chunks), targets.flatten().chunk(n_chunks), strict=True)
-    total = sum(
-        checkpoint(
-            chunk_loss, rows, wanted, use_reentrant=False, preserve_rng_state=False
-        )  # nothing is drawn
-        for rows, wanted in chunks
-    )
+    total = sum(again(rows, wanted) for rows, wanted in chunks)
     return total / (targets != ignore_index).sum()
 
 
@@ -87,7 +86,7 @@ def check_targets(shape: torch.Size, targets: Tensor, vocab_size: int, ignore_in
     """Raise unless there is a valid target for each of the positions, and one that counts."""
     if targets.shape != shape:
         raise ValueError(f"targets of shape {tuple(targets.shape)} do not fit positions of {tuple(shape)}")
-    if targets.is_floating_point():
+    if targets.dtype not in (torch.int64, torch.int32):  # no uint8: it cannot hold the mark -100
         raise TypeError(f"targets are token ids, integers, not {targets.dtype}: use targets.long()")
     if not has_values(targets):
         return

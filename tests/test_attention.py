@@ -120,3 +120,10 @@ def test_the_module_is_attention_between_two_linear_layers(model):
         for s in (slice(6 * h, 6 * h + 6) for h in range(4))
     ]
     assert_close(attn(x), attn.c_proj(torch.cat(heads, dim=-1)), atol=1e-6, rtol=1e-5)
+
+
+@BOTH
+def test_keys_without_a_value_each_are_refused_and_no_memory_is_read_past_the_values(as_a_user, attend):
+    q, k, v = random_qkv(3, 3)
+    with pytest.raises(ValueError, match=r"keys of shape \(2, 3, 3, 5\) but values of shape \(2, 3, 2, 5\)"):
+        attend(q, k, v[:, :, :2])

@@ -68,3 +68,7 @@ def test_the_steps_of_unhappiness_are_not_the_longest_matches():
 def test_a_text_in_place_of_bytes_is_refused():
     with pytest.raises(TypeError):
         bpe.merge_steps("dog", {})
+
+
+def test_a_pair_may_be_given_as_a_list(as_a_user):
+    assert bpe.merge_pair([7, 7, 7, 5], [7, 7], 256) == [256, 7, 5]

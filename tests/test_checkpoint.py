@@ -410,3 +410,18 @@ def test_a_full_disk_is_an_os_error_and_leaves_the_old_file(tmp_path):
         signal.signal(signal.SIGXFSZ, ignored)
     assert (tmp_path / "model.safetensors").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, "float32"])
+def test_a_type_that_no_weight_has_is_the_callers_error_and_not_the_files(as_a_user, tmp_path, dtype):
+    save_checkpoint(make_model(), tmp_path)
+    with pytest.raises(TypeError, match=f"dtype={dtype!r} must be a floating-point type"):
+        load_checkpoint(tmp_path, dtype=dtype)
+    with pytest.raises(TypeError, match=f"dtype={dtype!r} must be a floating-point type"):
+        save_checkpoint(make_model(), tmp_path, dtype=dtype)
+
+
+def test_a_published_name_where_a_path_belongs_is_told_apart_from_a_missing_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"gpt2 does not exist: .*from_pretrained\('gpt2'\)"):
+        load_checkpoint("gpt2")

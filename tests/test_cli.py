@@ -55,6 +55,7 @@ def test_checking_a_file_names_the_mistake_and_fails(tmp_path):
         ("1 / 0\n", "ZeroDivisionError"),
         ("def f(:\n", "SyntaxError"),
         ("exit()\n", "calls exit(): nothing in it was checked"),
+        ("open('data.txt')\n", "mine.py does not run: FileNotFoundError"),
     ],
 )
 def test_files_that_cannot_be_checked_say_why(tmp_path, content, words):
@@ -73,6 +74,30 @@ def test_a_damaged_progress_file_is_said(tmp_path):
     assert result.exit_code == 2
     assert "is damaged" in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_progress_file_that_cannot_be_reached_is_said(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GPTLAB_HOME", str(tmp_path / "file"))
+    result = run("exercises")
+    assert result.exit_code == 2
+    assert "set the environment variable GPTLAB_HOME to a folder of your own" in result.stderr
+
+
+def test_a_notebook_is_sent_to_where_it_can_be_checked(tmp_path):
+    (tmp_path / "mine.ipynb").write_text('{"cells": []}')
+    result = run("check", tmp_path / "mine.ipynb")
+    assert result.exit_code == 2
+    assert "is a notebook: check it in its cells with gptlab.check, or with gptlab grade" in result.stderr
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf"])
+@pytest.mark.parametrize("option", ["--seconds", "--memory-gb"])
+def test_a_limit_for_grading_that_is_none_is_refused(tmp_path, option, limit):
+    (tmp_path / "mine.py").write_text(RIGHT)
+    result = run("grade", tmp_path / "mine.py", option, limit)
+    assert result.exit_code == 2
+    assert "must be positive and finite" in result.stderr
 
 
 def test_a_missing_file_is_said():

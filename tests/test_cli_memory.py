@@ -16,6 +16,8 @@ from gptlab.memory.replay import replay
 from gptlab.memory.step import TrainingStep
 from tests.memory.steps import SMALL, tiny_step
 
+pytestmark = pytest.mark.usefixtures("as_a_user")  # typer's context is of another class than the annotation's
+
 run = CliRunner().invoke
 STEP = ["memory", "gpt2", "--batch", "4", "--context", "1024", "--dropout", "0"]
 
@@ -93,7 +95,7 @@ def test_a_step_that_does_not_fit_says_which_switch_would_make_it_fit():
 
 @pytest.mark.parametrize("options", [[], ["--fits", "8GB"], ["--fits", "1GB"], ["--inference"], ["--json"]])
 def test_every_result_says_what_is_not_counted(options):
-    output = run(app, [*STEP, *options]).stdout
+    output = run(app, [*STEP[:-2], *options]).stdout
     assert "what the allocator rounds up" in output
     assert "CUDA context" in output
 
@@ -143,10 +145,12 @@ def test_inference_has_weights_cache_and_logits():
         (["--plot", "x.jpeg"], "the name must end in .png, .svg or .pdf"),
         (["--plot", "nowhere/x.png"], "the folder nowhere does not exist"),
         (["--inference", "--precision", "amp"], "precision='amp' must be one of fp32, bf16, int8"),
-        (["--inference", "--json"], "leave out --inference"),
+        (["--inference", "--json"], "--inference trains nothing: leave out --json"),
+        (["--inference", "--checkpointing", "--loss", "fused"], "leave out --checkpointing and --loss"),
+        (["--json", "--fits", "1GB"], "leave out --fits"),
+        (["--json", "--trace"], "leave out --trace"),
     ],
 )
-@pytest.mark.usefixtures("as_a_user")
 def test_absurd_input_is_refused_in_a_sentence(options, message):
     result = run(app, ["memory", "gpt2", *options])
     assert result.exit_code == 2

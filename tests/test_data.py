@@ -180,3 +180,31 @@ def test_tr4_all_ignored_is_a_clear_error():
     labels = data.mask_padding(torch.tensor([[EOT, EOT]]), torch.tensor([[0, 0]]))
     with pytest.raises(ValueError, match="nothing is left to score"):
         token_loss(torch.zeros(1, 2, 50257), labels)
+
+
+def test_there_are_two_parts_of_the_shipped_text(as_a_user):
+    with pytest.raises(ValueError, match="part='valid' must be 'train' or 'validation'"):
+        data.shakespeare("valid")
+
+
+def test_tokens_that_a_file_would_change_are_not_saved(as_a_user, tmp_path):
+    file = tmp_path / "tokens.npy"
+    with pytest.raises(TypeError, match="token ids are integers, not float64"):
+        data.save_tokens(np.array([1.7, 2.2]), file)
+    with pytest.raises(ValueError, match=r"tokens of shape \(2, 3\) must be in one row"):
+        data.save_tokens(np.zeros((2, 3), dtype=np.int64), file)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_windows_in_order_need_a_batch_size(batch_size):
+    with pytest.raises(ValueError, match=f"batch_size={batch_size} must be at least 1"):
+        next(data.windows_in_order(np.arange(40, dtype=np.uint16), batch_size, 4))
+
+
+@pytest.mark.parametrize("start", [-1, 36, 38])
+def test_a_window_that_does_not_lie_in_the_tokens_is_refused_and_not_cut_short(start):
+    with pytest.raises(
+        ValueError, match=f"start {start} is out of range: windows of 4 tokens begin at 0 to 35"
+    ):
+        data.windows_at(np.arange(40, dtype=np.uint16), [0, start], 4)

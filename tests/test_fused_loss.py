@@ -132,3 +132,12 @@ def test_bad_targets_are_named_as_by_the_plain_form(change, message):
     hidden, W_U, targets = inputs()
     with pytest.raises(ValueError, match=message):
         fused_token_loss(hidden, W_U, change(targets))
+
+
+def test_a_gradient_of_the_gradient_is_refused_and_not_wrong():
+    hidden, W_U, targets = inputs()
+    scale = torch.tensor(2.0, requires_grad=True)
+    loss = scale * fused_token_loss(hidden, W_U, targets)
+    (gradient,) = torch.autograd.grad(loss, hidden, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()

@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from gptlab import GPT, PRESETS, KVCache, data, from_pretrained, generate, load_checkpoint, quantization
+from gptlab import (
+    GPT,
+    PRESETS,
+    KVCache,
+    checkpoint,
+    data,
+    from_pretrained,
+    generate,
+    load_checkpoint,
+    quantization,
+)
 from gptlab.checkpoint import SHIPPED
 from gptlab.generation import stream
 from gptlab.memory import weights
@@ -386,3 +396,14 @@ def test_the_examples_in_the_docstrings(module):
 def test_every_annotation_can_be_resolved():
     for function in (int8_rows, dequantize, quantize, Int8Matrix.product, Int8Linear.forward, Int8GPT.embed):
         assert typing.get_type_hints(inspect.unwrap(function))
+
+
+def test_a_compiled_model_is_quantised_like_the_model_in_it(as_a_user):
+    ids = random_ids(2, 5)
+    assert torch.equal(quantize(torch.compile(MODEL, backend="eager"))(ids), INT8(ids))
+
+
+def test_a_quantised_model_cannot_be_saved_and_the_error_says_what_can(tmp_path):
+    with pytest.raises(ValueError, match=r"has no parameter wte.weight .*save the GPT that it was made from"):
+        checkpoint.save_checkpoint(INT8, tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -43,3 +43,8 @@ def test_a_stated_tolerance_may_be_narrower_but_not_wider():
 def test_a_stored_value_that_is_no_number_is_refused(stored):
     with pytest.raises(ValueError, match="stored="):
         report("x", 3.0, stored)
+
+
+def test_a_stored_number_that_is_no_string_is_named(as_a_user):
+    with pytest.raises(ValueError, match=r"stored=3.14 must be a decimal number written as a string"):
+        report("pi", 3.14159, 3.14)

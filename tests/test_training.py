@@ -209,6 +209,8 @@ def test_training_keeps_the_tie():
         ({"learning_rate": 0.0}, "learning_rate=0.0 must be positive"),
         ({"learning_rate": float("nan")}, "learning_rate=nan must be positive"),
         ({"final_share": 2.0}, "final_share=2.0 must be 0 to 1"),
+        ({"weight_decay": -0.1}, "weight_decay=-0.1 must be at least 0"),
+        ({"weight_decay": float("nan")}, "weight_decay=nan must be at least 0"),
         ({"precision": "fp16"}, "precision='fp16' must be 'fp32' or 'amp'"),
         ({"context": 17}, "context=17 is more than the model's n_positions=16"),
     ],
@@ -434,3 +436,26 @@ def test_a_full_disk_is_a_clear_error_and_the_last_checkpoint_survives(tmp_path,
     assert "The last complete one is still there" in errors
     assert (tmp_path / STATE).read_bytes() == (tmp_path / "before" / STATE).read_bytes()
     finish(tmp_path, unbroken)
+
+
+@pytest.mark.parametrize("name", ["steps", "batch_size", "context", "warmup", "seed"])
+def test_a_count_that_is_no_integer_is_refused(as_a_user, name):
+    """With steps=3.5 a run would take four, and not save the last."""
+    with pytest.raises(TypeError, match=rf"{name}=3\.0 must be an integer"):
+        TrainingSettings(**{"steps": 200, name: 3.0})
+
+
+def test_held_out_tokens_too_few_for_a_window_are_an_error_before_the_first_step():
+    with pytest.raises(ValueError, match="5 tokens are too few for a window of 8"):
+        Run(GPT(TINY), TrainingSettings(steps=1, warmup=0, context=8), TOKENS, TOKENS[:5])
+
+
+def test_an_unknown_precision_does_not_pass_for_another():
+    with pytest.raises(ValueError, match="precision='bf16' must be 'fp32' or 'amp'"):
+        backward(GPT(TINY), torch.ones(2, 3).long(), torch.ones(2, 3).long(), precision="bf16")
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_no_generator_takes_is_named(seed):
+    with pytest.raises(ValueError, match=rf"seed={seed} must be 0 to 2\^63 - 1"):
+        TrainingSettings(steps=100, seed=seed)

@@ -137,3 +137,10 @@ def test_zero_chunks_are_refused():
         chunked_token_loss(
             torch.zeros(1, 2, 5), torch.zeros(5, 7), torch.zeros(1, 2, dtype=torch.long), n_chunks=0
         )
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool])
+def test_targets_of_a_type_that_cannot_hold_the_mark_for_none_are_refused(as_a_user, dtype):
+    """As uint8, -100 is 156: every target 156 would silently not count."""
+    with pytest.raises(TypeError, match=rf"integers, not {dtype}: use targets.long\(\)"):
+        token_loss(torch.zeros(2, 3, 300), torch.ones(2, 3, dtype=dtype))

@@ -19,14 +19,17 @@ ATTEMPTS_BEFORE_SOLUTION = 3
 
 @dataclass(frozen=True)
 class Text:
-    """A text that a notebook and a terminal show as it is."""
+    """A text that a notebook and a terminal show as it is, sentences in lines of 78 characters, code as written."""
 
     text: str
+    is_code: bool = False
 
     def __repr__(self) -> str:
-        return "\n".join(
-            textwrap.fill(line, 78) if len(line) > 78 else line for line in self.text.split("\n")
-        )
+        return self.text if self.is_code else "\n".join(map(_wrapped, self.text.split("\n")))
+
+
+def _wrapped(line: str) -> str:
+    return line if line.startswith(" ") else textwrap.fill(line, 78)  # in a hint, code is indented
 
 
 def check(name: str, attempt: Any, seed: int | None = None) -> Report:
@@ -88,7 +91,7 @@ def solution(name: str, reveal: bool = False) -> Text:
             f"{'attempt' if left == 1 else 'attempts'}. gptlab.hint({name!r}) helps; "
             f"gptlab.solution({name!r}, reveal=True) opens it now."
         )
-    return Text(exercise.solution.strip())
+    return Text(exercise.solution.strip(), is_code=True)
 
 
 def progress() -> Text:

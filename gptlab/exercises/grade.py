@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import re
 import subprocess
@@ -101,7 +102,14 @@ def grade(
         only: names of exercises; all unless given.
         seconds: the limit for running the submission, and again for each exercise.
         memory_gb: the limit of the process's address space, in GB of 10⁹ bytes, where the system has one.
+
+    Raises:
+        FileNotFoundError: there is no such submission.
+        ValueError: it is no Python and no notebook, or a limit is not positive.
     """
+    for name, limit in (("seconds", seconds), ("memory_gb", memory_gb)):
+        if not 0 < limit < math.inf:
+            raise ValueError(f"{name}={limit} must be positive and finite")
     source = source_of(Path(path))
     names = list(only or (exercise.name for exercise in everything()))
     grades: list[Grade] = []
@@ -121,9 +129,8 @@ def _run_worker(
     with tempfile.TemporaryDirectory(prefix="gptlab-grade-") as folder:
         task, results = Path(folder, "task.json"), Path(folder, "results.jsonl")
         order = {"source": source, "names": names, "seed": seed, "memory": int(memory_gb * 1e9)}
-        task.write_text(
-            json.dumps({**order, "folder": str(path.resolve().parent), "file": str(path)}), "utf-8"
-        )
+        order |= {"folder": str(path.resolve().parent), "file": str(path)}
+        task.write_text(json.dumps(order), "utf-8")
         results.touch()
         # -I: neither the submission's folder nor PYTHONPATH comes before the standard library.
         command = [sys.executable, "-I", "-m", "gptlab.exercises.worker", str(task), str(results)]

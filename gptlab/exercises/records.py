@@ -10,8 +10,8 @@ import hashlib
 import inspect
 import json
 import os
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from filelock import FileLock
 from platformdirs import user_data_path
 
 from gptlab.exercises.report import Report
+from gptlab.files import replacing
 
 VERSION = 1
+REMEDY = "set the environment variable GPTLAB_HOME to a folder of your own"
 
 
 def home() -> Path:
@@ -33,6 +35,7 @@ def load() -> dict[str, dict[str, Any]]:
     """The record of every exercise that was tried, by name.
 
     Raises:
+        OSError: the file cannot be read.
         ValueError: the file was written by a newer gptlab, or is damaged; the message says what to do.
     """
     file = home() / "progress.json"
@@ -40,6 +43,8 @@ def load() -> dict[str, dict[str, Any]]:
         found = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise OSError(f"{file} cannot be read ({error.strerror}): {REMEDY}") from error
     except ValueError as error:
         raise ValueError(f"{file} is damaged ({error}): move it away to start afresh") from error
     if not isinstance(found, dict) or not isinstance(found.get("exercises"), dict):
@@ -75,8 +80,7 @@ def note(report: Report, attempt: Any) -> None:
 
 def update(name: str, change: Callable[[dict[str, Any]], None]) -> None:
     """Read, change and write one record, with no other process in between."""
-    home().mkdir(parents=True, exist_ok=True)
-    with FileLock(home() / "progress.lock"):
+    with _locked():
         records = load()
         record = of(name)
         change(record)
@@ -85,8 +89,7 @@ def update(name: str, change: Callable[[dict[str, Any]], None]) -> None:
 
 def forget(name: str | None = None) -> None:
     """Drop the record of one exercise, or of all."""
-    home().mkdir(parents=True, exist_ok=True)
-    with FileLock(home() / "progress.lock"):
+    with _locked():
         _write({} if name is None else {other: record for other, record in load().items() if other != name})
 
 
@@ -100,8 +103,25 @@ def fingerprint(attempt: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+@contextmanager
+def _locked() -> Iterator[None]:
+    """Keep other processes from the file.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    try:
+        home().mkdir(parents=True, exist_ok=True)
+        lock = FileLock(home() / "progress.lock")
+        lock.acquire()
+    except OSError as error:
+        raise OSError(f"{home()} cannot be written to ({error.strerror}): {REMEDY}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def _write(records: dict[str, Any]) -> None:
-    descriptor, name = tempfile.mkstemp(dir=home(), prefix=".progress.")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        json.dump({"version": VERSION, "exercises": records}, opened, indent=1)
-    os.replace(name, home() / "progress.json")
+    with replacing(home() / "progress.json") as temporary:
+        temporary.write_text(json.dumps({"version": VERSION, "exercises": records}, indent=1), "utf-8")

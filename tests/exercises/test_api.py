@@ -9,6 +9,7 @@ import pytest
 
 import gptlab
 from gptlab.exercises import records
+from gptlab.exercises.exercise import everything
 
 
 def right(ids):
@@ -176,3 +177,25 @@ def test_a_report_fits_a_terminal_and_has_no_colour_codes():
     text = str(gptlab.check("pair_counts", wrong))
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "\x1b" not in text
+
+
+def test_a_solution_is_shown_as_it_is_written_and_runs():
+    for exercise in everything():
+        shown = repr(gptlab.solution(exercise.name, reveal=True))
+        assert shown == exercise.solution.strip()
+        compile(shown, exercise.name, "exec")
+
+
+def test_no_line_of_a_hint_in_words_is_longer_than_a_terminal_is_wide():
+    lines = [line for level in (1, 2, 3) for line in repr(gptlab.hint("lr_at", level)).split("\n")]
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_record_that_cannot_be_written_names_the_remedy(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GPTLAB_HOME", str(tmp_path / "file"))
+    with pytest.raises(OSError, match="set the environment variable GPTLAB_HOME"):
+        gptlab.hint("pair_counts")
+    report = gptlab.check("pair_counts", right)
+    assert report.status == "passed"
+    assert "set the environment variable GPTLAB_HOME" in report.remark
