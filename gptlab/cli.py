@@ -301,6 +301,8 @@ def generate(
         for piece in pieces if stream else ["".join(pieces)]:
             sys.stdout.write(piece)
             sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as head, has seen enough: no fault to report
+        raise
     except (OSError, ValueError) as error:
         _fail(str(error))
 

@@ -64,8 +64,16 @@ class Ledger:
 
         Args:
             model: a :class:`gptlab.model.GPT`, on any device, the ``meta`` device included.
+
+        Raises:
+            TypeError: the model's tables are no parameters, as those of an int8 model.
         """
         rows = tuple(Row(name, tuple(p.shape)) for name, p in model.named_parameters())
+        if not any(row.name == "wte.weight" for row in rows):
+            raise TypeError(
+                f"{type(model).__name__} has no parameter wte.weight: its matrices are integers, which count as "
+                "buffers. Count the model that it was made from"
+            )
         return cls(rows, tied=model.lm_head.weight is model.wte.weight)
 
     @property
@@ -94,9 +102,8 @@ class Ledger:
         """
         counts = dict.fromkeys([*_PARTS.values(), "other"], 0)
         for row in self.rows:
-            counts[next((part for piece, part in _PARTS.items() if piece in f".{row.name}"), "other")] += (
-                row.parameters
-            )
+            part = next((part for piece, part in _PARTS.items() if piece in f".{row.name}"), "other")
+            counts[part] += row.parameters
         return {part: count for part, count in counts.items() if count}
 
     def __iter__(self) -> Iterator[Row]:

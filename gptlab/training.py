@@ -23,7 +23,7 @@ from gptlab.files import remove_leftovers, replacing
 from gptlab.fused_loss import fused_token_loss
 from gptlab.generation import evaluating
 from gptlab.model import GPT
-from gptlab.unembedding import token_loss
+from gptlab.unembedding import chunked_token_loss, token_loss
 
 IGNORE = -100
 STATE, LOG = "state.pt", "log.csv"
@@ -76,7 +76,9 @@ class TrainingSettings:
                 f"batch_size={self.batch_size} must be divisible by micro_batches={self.micro_batches}"
             )
         if not 0 <= self.warmup <= self.steps:
-            raise ValueError(f"warmup={self.warmup} must be 0 to steps={self.steps}")
+            raise ValueError(
+                f"warmup={self.warmup} must be 0 to steps={self.steps}: shorten it, or train longer"
+            )
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed={self.seed} must be 0 to 2^63 - 1")
         for name in ("learning_rate", "max_norm"):
@@ -357,11 +359,13 @@ def evaluate(model: GPT, tokens: Tokens, batch_size: int, context: int) -> float
     Every window counts once and by its number of tokens. Dropout is off; no random number is drawn; the model
     is afterwards in the mode that it was in.
     """
-    device = model.wte.weight.device
+    device, W_U = model.wte.weight.device, model.lm_head.weight.T
+    # In half precision a sum over many positions loses digits: the chunked form takes it in float32.
+    loss_of = chunked_token_loss if W_U.dtype in (torch.bfloat16, torch.float16) else fused_token_loss
     total, count = 0.0, 0
     with evaluating(model):
         for x, y in windows_in_order(tokens, batch_size, context):
-            loss = fused_token_loss(model.hidden(x.to(device)), model.lm_head.weight.T, y.to(device))
+            loss = loss_of(model.hidden(x.to(device)), W_U, y.to(device))
             total, count = total + loss.item() * y.numel(), count + y.numel()
     return total / count
 

@@ -17,6 +17,7 @@ from gptlab import (
     GPT,
     PRESETS,
     KVCache,
+    Ledger,
     checkpoint,
     data,
     from_pretrained,
@@ -407,3 +408,10 @@ def test_a_quantised_model_cannot_be_saved_and_the_error_says_what_can(tmp_path)
     with pytest.raises(ValueError, match=r"has no parameter wte.weight .*save the GPT that it was made from"):
         checkpoint.save_checkpoint(INT8, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_int8_model_has_no_ledger_of_its_own():
+    with pytest.raises(
+        TypeError, match="Int8GPT has no parameter wte.weight.* Count the model that it was made from"
+    ):
+        Ledger.from_model(quantize(make_model()))

@@ -180,5 +180,5 @@ def test_the_container_for_readers_is_the_python_of_the_pins_with_the_port_of_th
     assert container["image"] == "mcr.microsoft.com/devcontainers/python:1-3.11-bookworm"
     assert container["postCreateCommand"] == "make setup"
     assert container["forwardPorts"] == [8000]
-    assert "http.server 8000" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "PORT ?= 8000" in (ROOT / "Makefile").read_text(encoding="utf-8")
     assert "ms-toolsai.jupyter" in container["customizations"]["vscode"]["extensions"]
