@@ -348,15 +348,15 @@ def _check_config(model: GPT) -> None:
             f"the config says tie_word_embeddings={model.config.tie_word_embeddings}, but the head "
             f"{'is' if tied else 'is not'} the token table: call gptlab.tying.{'tie' if tied else 'untie'}(model)"
         )
-    found, expected = Ledger.from_model(model), Ledger.from_config(model.config)
-    if odd := [row for row in found if row not in expected.rows]:
-        raise ValueError(
-            f"{odd[0].name} of shape {odd[0].shape} does not fit the model's config: {model.config}"
-        )
-    if missing := [row for row in expected if row not in found.rows]:
+    expected, names = Ledger.from_config(model.config), {name for name, _ in model.named_parameters()}
+    if missing := [row for row in expected if row.name not in names]:
         raise ValueError(
             f"the model has no parameter {missing[0].name} of shape {missing[0].shape}, which its config asks for: "
             f"of a quantised model, save the GPT that it was made from"
+        )
+    if odd := [row for row in Ledger.from_model(model) if row not in expected.rows]:
+        raise ValueError(
+            f"{odd[0].name} of shape {odd[0].shape} does not fit the model's config: {model.config}"
         )
 
 
