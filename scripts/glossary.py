@@ -10,8 +10,7 @@ only from the chapter that introduces it, from the word in italics on if there i
 
 Only running text counts: paragraphs, lists and quotations. Not code, maths, links, headings, tables, HTML, quoted
 sentences, a line that is bold as a whole, captions, alt text, or the exercises: a term that stands only there is
-not linked. Where two terms begin at the same
-place, the longer one is meant ("token id" is no use of "token").
+not linked. Where two terms begin at the same place, the longer one is meant ("token id" is no use of "token").
 
 `check` also finds a term that is used nowhere, a link to a term that does not exist, a page with more than MAX_LINKS
 links, and a symbol of a chapter's table that the glossary lacks.
@@ -90,24 +89,11 @@ PHRASES = {
     "zero": "(?-i:ZeRO)",
 }
 # Terms that are everyday words, or have another meaning in an earlier chapter.
-OTHER_SENSES = {
-    *("activation", "axis", "bias", "bit", "block", "branch", "checkpoint", "context", "feature", "gain"),
-    *("generator", "head", "inference", "key", "lm-head", "mask", "merge-rank", "moments", "peak", "piece"),
-    *(
-        "position",
-        "probe",
-        "query",
-        "rank",
-        "rotation",
-        "scale",
-        "score",
-        "target",
-        "tensor",
-        "value",
-        "vector",
-    ),
-    *("weight", "window"),
-}
+EVERYDAY = """
+activation axis bias bit block branch checkpoint context feature gain generator head inference key lm-head mask
+merge-rank moments peak piece position probe query rank rotation scale score target tensor value vector weight window
+"""
+OTHER_SENSES = set(EVERYDAY.split())
 
 
 @dataclass(frozen=True)
@@ -277,9 +263,8 @@ def link(terms: list[Term], notebooks: dict[str, nbformat.NotebookNode]) -> None
     for nb in notebooks.values():
         unlink(nb, terms)
     places = first_uses(terms, notebooks)
-    for term_id, use in sorted(
-        places.items(), key=lambda place: -place[1].start
-    ):  # the last first: places stay
+    # The last first, so that the places before it stay where they are.
+    for term_id, use in sorted(places.items(), key=lambda place: -place[1].start):
         if use.linked:
             continue
         cell = notebooks[use.notebook].cells[use.cell]

@@ -97,23 +97,16 @@ def validate(notebooks: list[Path], root: Path = ROOT) -> Result:
             sys.executable,
             "-m",
             "pytest",
+            "-q",
+            "--tb=no",
             "-c",
             os.devnull,
-            "--rootdir",
-            str(root),
-            "-p",
-            "nbval_differences",
-        ]
-        command += ["--differences", str(report), "--nbval", "--nbval-current-env", "--tb=no", "-q"]
-        command += [
-            "-p",
-            "validated",
             "-p",
             "no:cacheprovider",
-            "--nbval-cell-timeout",
-            str(CELL_TIMEOUT),
-            *map(str, notebooks),
         ]
+        command += ["--rootdir", str(root), "-p", "nbval_differences", "--differences", str(report)]
+        command += ["-p", "validated", "--nbval", "--nbval-current-env"]
+        command += ["--nbval-cell-timeout", str(CELL_TIMEOUT), *map(str, notebooks)]
         path = os.pathsep.join([str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])])
         # As under `make test`: one thread, because sums then round alike, and an empty record of exercises.
         environment = os.environ | {

@@ -230,3 +230,23 @@ def test_bad_settings_of_generation_are_named_without_a_traceback(arguments, mes
     result = run("generate", "To be", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    command = [
+        sys.executable,
+        "-m",
+        "gptlab",
+        "generate",
+        "To be",
+        "--seed",
+        "1",
+        "--tokens",
+        "60",
+        "--stream",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.read(5) == b"To be"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1  # it stopped early

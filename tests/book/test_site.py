@@ -72,6 +72,19 @@ LOOK = r"""
   return problems;
 }
 """
+# Pictures of which a part is hidden, by the edge of the screen or of something around them.
+CUT_PICTURES = r"""
+() => [...document.querySelectorAll("article figure img")].filter((image) => {
+  const { left, right } = image.getBoundingClientRect();
+  if (left < -1 || right > document.documentElement.clientWidth + 1) return true;
+  for (let around = image.parentElement; around; around = around.parentElement) {
+    const edge = around.getBoundingClientRect();
+    if (getComputedStyle(around).overflowX !== "visible" && (edge.left > left + 1 || edge.right < right - 1))
+      return true;
+  }
+  return false;
+}).map((image) => image.getAttribute("src"))
+"""
 # Whether the theme has turned dark; colours on their way arrive at once.
 DARK = """
 () => {
@@ -390,7 +403,7 @@ def test_a_keyboard_reaches_the_text_at_once(visitor: Visitor, base: str) -> Non
     assert visitor.page.evaluate("document.querySelector('#main-content').contains(document.activeElement)")
 
 
-def test_a_keyboard_opens_a_solution(visitor: Visitor, base: str) -> None:
+def test_a_keyboard_opens_a_fold(visitor: Visitor, base: str) -> None:
     """What is folded away is a control of its own, not a picture of one."""
     visitor.open(base, first_with_maths())
     summary = visitor.page.locator("article details summary").first
@@ -465,6 +478,10 @@ def test_a_phone_shows_tables_and_figures_whole(visitor: Visitor, base: str, pat
     )
     assert widths
     assert min(widths) >= MODES["phone"]["viewport"]["width"]
+    visitor.page.evaluate(
+        "() => document.querySelectorAll('article details').forEach((fold) => fold.open = true)"
+    )
+    assert visitor.page.evaluate(CUT_PICTURES) == []
 
 
 @pytest.mark.parametrize("path", chapters())
