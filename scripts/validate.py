@@ -93,17 +93,8 @@ def validate(notebooks: list[Path], root: Path = ROOT) -> Result:
     """Run notebooks (or folders of them) under nbval, and collect every stored line that differs."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "differences.json"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "--tb=no",
-            "-c",
-            os.devnull,
-            "-p",
-            "no:cacheprovider",
-        ]
+        command = [sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider"]
+        command += ["-q", "--tb=no"]
         command += ["--rootdir", str(root), "-p", "nbval_differences", "--differences", str(report)]
         command += ["-p", "validated", "--nbval", "--nbval-current-env"]
         command += ["--nbval-cell-timeout", str(CELL_TIMEOUT), *map(str, notebooks)]
