@@ -80,6 +80,14 @@ class _FusedLoss(torch.autograd.Function):
     @once_differentiable  # dh and dW are constants here: a gradient of the gradient would come out wrong
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         dh, dW = ctx.saved_tensors
-        if has_values(gradient) and gradient != 1:  # else, almost always, nothing need be copied
+        if not is_one(gradient):
             dh, dW = dh * gradient, dW * gradient
         return dh, dW, None, None
+
+
+def is_one(gradient: Float[Tensor, ""]) -> bool:
+    """Whether the loss itself is what ``backward()`` starts from, so that nothing need be multiplied and copied.
+
+    A value that cannot be seen, for instance while compiling, may be any: the answer is no.
+    """
+    return has_values(gradient) and bool(gradient == 1)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gptlab.block import Block
 from gptlab.cache import KVCache
 from gptlab.config import GPTConfig
-from gptlab.embeddings import input_tensor
+from gptlab.embeddings import check_range, positions_of
 from gptlab.tying import is_tied, tie, with_tied_head
 
 
@@ -39,8 +39,17 @@ class GPT(nn.Module):
         self.register_load_state_dict_post_hook(GPT._after_loading)
 
     def embed(self, input_ids: Int[Tensor, "B T"], start: int = 0) -> Float[Tensor, "B T C"]:
-        """The input tensor: see :func:`gptlab.embeddings.input_tensor`, whose errors these are."""
-        return input_tensor(input_ids, self.wte.weight, self.wpe.weight, start)
+        """The input tensor, by the two tables as modules: what is hooked to them runs, and what replaces them.
+
+        Raises:
+            TypeError, ValueError: as :func:`gptlab.embeddings.input_tensor`, which computes the same.
+        """
+        positions = positions_of(input_ids, start, self.config.n_positions)
+        try:
+            return self.wte(input_ids) + self.wpe(positions)
+        except IndexError:
+            check_range(input_ids, self.config.vocab_size)
+            raise
 
     def hidden(self, input_ids: Int[Tensor, "B T"], cache: KVCache | None = None) -> Float[Tensor, "B T C"]:
         """The final hidden states, after ``ln_f``.

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Int8
 from torch import Tensor, nn
 
-from gptlab.embeddings import check_range, positions_of
 from gptlab.model import GPT
 
 ROWS = 512  # of a matrix that are float32 at a time: few enough to stay in the processor's cache
@@ -59,8 +58,12 @@ class Int8Matrix(nn.Module):
         self.register_buffer("scale", scale)
 
     def rows(self, ids: Int[Tensor, "*ids"]) -> Float[Tensor, "*ids C"]:
-        """The rows with these numbers, W[ids]."""
-        return dequantize(self.q[ids], self.scale[ids])
+        """The rows with these numbers, W[ids]. Only they become float32.
+
+        Raises:
+            IndexError: a row is not there (on a GPU the kernel stops instead).
+        """
+        return F.embedding(ids, self.q) * F.embedding(ids, self.scale[:, None])
 
     def product(self, x: Float[Tensor, "*rows C"]) -> Float[Tensor, "*rows R"]:
         """x Wᵀ. A scale is the same along its row, so it waits until the sum over the row is there."""
@@ -92,12 +95,7 @@ class Int8Embedding(nn.Module):
 
 
 class Int8GPT(GPT):
-    """A GPT that :func:`quantize` has filled. Of its tables only the rows that are read become float32."""
-
-    def embed(self, input_ids: Int[Tensor, "B T"], start: int = 0) -> Float[Tensor, "B T C"]:
-        positions = positions_of(input_ids, start, self.config.n_positions)
-        check_range(input_ids, self.config.vocab_size)
-        return self.wte(input_ids) + self.wpe(positions)
+    """A GPT that :func:`quantize` has filled: for inference alone."""
 
 
 @torch.no_grad()

@@ -344,12 +344,23 @@ def training_loss(
     Raises:
         ValueError: an unknown precision.
     """
-    if precision == "fp32":
-        return fused_token_loss(model.hidden(x), model.lm_head.weight.T, y, IGNORE)
-    if precision != "amp":
+    if precision == "amp":
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            return token_loss(model(x), y, IGNORE)
+    if precision != "fp32":
         raise ValueError(f"precision={precision!r} must be 'fp32' or 'amp'")
-    with torch.autocast(x.device.type, dtype=torch.bfloat16):
+    if not is_bare(model.lm_head):
         return token_loss(model(x), y, IGNORE)
+    return fused_token_loss(model.hidden(x), model.lm_head.weight.T, y, IGNORE)
+
+
+def is_bare(head: nn.Module) -> bool:
+    """Whether a head is its weight and no more, so that the weight can do its work: no bias, and nothing hooked to it.
+
+    What stands in the place of GPT-2's head, such as an adapter, is called as a module.
+    """
+    hooks = head._forward_pre_hooks, head._forward_hooks, head._backward_pre_hooks, head._backward_hooks
+    return type(head) is nn.Linear and head.bias is None and not any(hooks)
 
 
 @torch.no_grad()
@@ -359,13 +370,18 @@ def evaluate(model: GPT, tokens: Tokens, batch_size: int, context: int) -> float
     Every window counts once and by its number of tokens. Dropout is off; no random number is drawn; the model
     is afterwards in the mode that it was in.
     """
-    device, W_U = model.wte.weight.device, model.lm_head.weight.T
-    # In half precision a sum over many positions loses digits: the chunked form takes it in float32.
-    loss_of = chunked_token_loss if W_U.dtype in (torch.bfloat16, torch.float16) else fused_token_loss
+    device, bare = model.wte.weight.device, is_bare(model.lm_head)
     total, count = 0.0, 0
     with evaluating(model):
         for x, y in windows_in_order(tokens, batch_size, context):
-            loss = loss_of(model.hidden(x.to(device)), W_U, y.to(device))
+            x, y = x.to(device), y.to(device)
+            # In half precision a sum over many positions loses digits: the chunked form takes it in float32.
+            if not bare:
+                loss = token_loss(model(x).float(), y)
+            elif model.lm_head.weight.dtype == torch.float32:
+                loss = fused_token_loss(model.hidden(x), model.lm_head.weight.T, y)
+            else:
+                loss = chunked_token_loss(model.hidden(x), model.lm_head.weight.T, y)
             total, count = total + loss.item() * y.numel(), count + y.numel()
     return total / count
 

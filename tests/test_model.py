@@ -157,3 +157,33 @@ def test_nu2_the_first_loss_is_ln_v_and_half_the_logit_variance():
     ids, targets = random_ids(2, 256, 50257, seed=1), random_ids(2, 256, 50257, seed=2)
     loss = token_loss(model(ids), targets).item()
     assert loss == pytest.approx(math.log(50257) + 768 * 0.02**2 / 2, abs=0.03)
+
+
+def test_hooks_on_every_module_run_once_in_a_forward_pass(model):
+    """What prunes, adapts, counts or watches modules hooks into them: a module that is not called is not seen."""
+    calls = {name: 0 for name, _ in model.named_modules() if name != "h"}  # a list of modules, never called
+    for name in calls:
+
+        def count(module, args, output, name=name):
+            calls[name] += 1
+
+        model.get_submodule(name).register_forward_hook(count)
+    model(random_ids(2, 5))
+    assert set(calls.values()) == {1}
+
+
+@pytest.mark.parametrize("table", ["wte", "wpe"])
+@torch.no_grad()
+def test_what_stands_in_the_place_of_a_table_is_what_the_model_reads(table):
+    model, ids = make_model(replace(TINY, tie_word_embeddings=False)), random_ids(2, 5)
+    before = model.get_submodule(table)
+
+    class Doubled(torch.nn.Module):
+        def forward(self, ids):
+            return 2 * before(ids)
+
+    setattr(model, table, Doubled())
+    found = model(ids)
+    setattr(model, table, before)
+    before.weight.mul_(2)
+    assert_close(found, model(ids))

@@ -135,6 +135,12 @@ def test_rows_and_products_are_those_of_the_matrix_however_it_is_cut(monkeypatch
     assert torch.equal(matrix.rows(ids), W[ids])
 
 
+@pytest.mark.parametrize("bad", [-1, 11])
+def test_a_row_that_is_not_there_is_not_another_one(bad):
+    with pytest.raises(IndexError):
+        Int8Matrix(torch.randn(11, 7)).rows(torch.tensor([[0, bad]]))
+
+
 # The model
 
 
@@ -395,7 +401,7 @@ def test_the_examples_in_the_docstrings(module):
 
 
 def test_every_annotation_can_be_resolved():
-    for function in (int8_rows, dequantize, quantize, Int8Matrix.product, Int8Linear.forward, Int8GPT.embed):
+    for function in (int8_rows, dequantize, quantize, Int8Matrix.product, Int8Linear.forward, Int8GPT.hidden):
         assert typing.get_type_hints(inspect.unwrap(function))
 
 

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from gptlab import GPT, PRESETS, load_checkpoint
+from gptlab.data import windows_in_order
 from gptlab.training import (
     STATE,
     LogRow,
@@ -29,6 +31,7 @@ from gptlab.training import (
     read_log,
     resume,
     train,
+    training_loss,
 )
 from gptlab.tying import is_tied
 from gptlab.unembedding import token_loss
@@ -469,3 +472,31 @@ def test_an_unknown_precision_does_not_pass_for_another():
 def test_a_seed_that_no_generator_takes_is_named(seed):
     with pytest.raises(ValueError, match=rf"seed={seed} must be 0 to 2\^63 - 1"):
         TrainingSettings(steps=100, seed=seed)
+
+
+def hooked(model: GPT) -> None:
+    model.lm_head.register_forward_hook(lambda module, args, output: 2 * output)
+
+
+def with_a_bias(model: GPT) -> None:
+    head = torch.nn.Linear(model.config.n_embd, model.config.vocab_size)
+    head.weight = model.lm_head.weight
+    model.lm_head = head
+
+
+def adapted(model: GPT) -> None:
+    """As a low-rank adapter would be: a module round the head, with weights of its own."""
+    narrow = torch.nn.Linear(model.config.n_embd, 2)
+    wide = torch.nn.Linear(2, model.config.vocab_size)
+    model.lm_head.register_forward_hook(lambda module, args, output: output + wide(narrow(args[0])))
+
+
+@pytest.mark.parametrize("change", [hooked, with_a_bias, adapted])
+def test_a_head_that_is_more_than_its_weight_is_used_whole_in_training_and_evaluation(change):
+    model = make_model(NO_DROPOUT)
+    torch.manual_seed(4)
+    change(model)
+    x, y = random_ids(2, 9), random_ids(2, 9, seed=2)
+    assert_close(training_loss(model, x, y, "fp32"), token_loss(model(x), y))
+    in_parts = [token_loss(model(x), y).item() for x, y in windows_in_order(TOKENS[:81], 2, 8)]
+    assert evaluate(model, TOKENS[:81], 2, 8) == pytest.approx(sum(in_parts) / len(in_parts), rel=1e-5)

@@ -7,7 +7,8 @@ followed on a laptop.
 from __future__ import annotations
 
 import weakref
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from gptlab import fused_loss
 from gptlab.memory.run import run_steps
 from gptlab.memory.step import TrainingStep
 from gptlab.memory.timeline import Moment, Timeline
@@ -71,13 +73,7 @@ def trace_step(step: TrainingStep, *, fake: bool = True) -> Timeline:
         step: what to run.
         fake: on fake tensors, which take no memory; or on real ones.
 
-    Raises:
-        ValueError: the step cannot be followed on fake tensors.
     """
-    if fake and step.loss == "fused" and step.micro_batches > 1:
-        raise ValueError(
-            "the fused loss of several micro-batches depends on a value: trace it with fake=False"
-        )
     live = LiveBytes()
 
     def mark(phase: str) -> None:
@@ -85,6 +81,18 @@ def trace_step(step: TrainingStep, *, fake: bool = True) -> Timeline:
             live.timeline = Timeline()
         live.phase = phase
 
-    with FakeTensorMode() if fake else nullcontext(), live:
+    with fake_tensors(step) if fake else nullcontext(), live:
         run_steps(step, mark)
     return live.timeline
+
+
+@contextmanager
+def fake_tensors(step: TrainingStep) -> Iterator[None]:
+    """Tensors without values. The one value that memory depends on, in the fused loss, is what it is in the step."""
+    look = fused_loss.is_one
+    fused_loss.is_one = lambda gradient: step.micro_batches == 1  # else the loss was divided
+    try:
+        with FakeTensorMode():
+            yield
+    finally:
+        fused_loss.is_one = look
