@@ -5,6 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptlab import bpe, get_tokenizer
+from gptlab.data import shakespeare
+
+# What pieces are made of: letters, numerals, contractions, punctuation, several kinds of white space, a mark.
+MIXED = st.text(alphabet="ab 1'st.!\n\t\u2003é\u0301日", max_size=60)
+
+
+def tokens_never_emitted(text, merges):
+    """The learned tokens that encoding ``text`` does not emit, each with the vocabulary as it was then."""
+    ranks = bpe.token_ranks(merges)
+    pieces = sorted({piece.encode() for piece in bpe.split(text)})
+    never = []
+    for token, rank in ranks.items():
+        known = {other: r for other, r in ranks.items() if r <= rank}
+        if rank >= 256 and not any(
+            token in bpe.merge_steps(piece, known)[-1] for piece in pieces if token in piece
+        ):
+            never.append(token)
+    return never
 
 
 def test_the_examples_in_the_docstrings():
@@ -50,6 +68,44 @@ def test_merges_lose_nothing_and_each_makes_the_text_shorter(text, n_merges):
     assert b"".join(parts[i] for i in ids) == text.encode()
 
 
+def test_no_pair_is_counted_across_the_border_of_a_piece():
+    assert bpe.learn_merges("a b a b a b", 9) == {(32, 98): 256, (32, 97): 257}
+
+
+@given(st.one_of(MIXED, st.text(max_size=60)), st.integers(0, 30))
+def test_encoding_emits_each_token_that_was_learned(text, n_merges):
+    merges = bpe.learn_merges(text, n_merges)
+    assert len(bpe.token_ranks(merges)) == 256 + len(merges)
+    assert tokens_never_emitted(text, merges) == []
+
+
+def test_encoding_emits_each_token_that_was_learned_from_shakespeare():
+    text = shakespeare("train")[:10_000]
+    merges = bpe.learn_merges(text, 100)
+    assert len(merges) == 100
+    assert tokens_never_emitted(text, merges) == []
+
+
+@given(st.one_of(MIXED, st.text(max_size=60)))
+def test_the_readable_pattern_cuts_as_the_fast_one(text):
+    assert bpe.split(text) == get_tokenizer().split(text)
+
+
+def test_contractions_are_pieces_in_small_letters_only():
+    assert bpe.split("We've WE'VE") == ["We", "'ve", " WE", "'", "VE"]
+
+
+def test_a_run_of_white_space_leaves_its_last_space_to_the_word():
+    assert bpe.split("a   b\n\nc  ") == ["a", "  ", " b", "\n", "\n", "c", "  "]
+
+
+def test_no_token_of_gpt2_crosses_the_border_of_a_piece():
+    texts = [get_tokenizer().decode([i]) for i in range(50_256)]
+    whole = [text for text in texts if "\ufffd" not in text]
+    assert len(whole) == 49_904
+    assert [text for text in whole if len(bpe.split(text)) != 1] == []
+
+
 @given(st.text(max_size=40))
 def test_the_readable_steps_give_tiktokens_tokens(text):
     tokenizer = get_tokenizer()
@@ -72,3 +128,8 @@ def test_a_text_in_place_of_bytes_is_refused():
 
 def test_a_pair_may_be_given_as_a_list(as_a_user):
     assert bpe.merge_pair([7, 7, 7, 5], [7, 7], 256) == [256, 7, 5]
+
+
+def test_the_bytes_in_the_order_of_their_characters_are_gpt2s_first_ids():
+    ranks = get_tokenizer().ranks
+    assert [ranks[bytes([byte])] for byte in bpe.byte_characters()] == list(range(256))
