@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -58,10 +59,22 @@ def test_at2_the_mask_is_not_inverted(attend):
 def test_a_later_key_changes_nothing_before_it(attend):
     q, k, v = random_qkv(6, 6)
     before = attend(q, k, v)
-    k[:, :, 4], v[:, :, 4] = 100.0, -100.0
+    _, k[:, :, 4], v[:, :, 4] = torch.randn(3, 2, 3, 5, generator=torch.Generator().manual_seed(1))
     after = attend(q, k, v)
-    assert_close(after[:, :, :4], before[:, :, :4], atol=0, rtol=0)
-    assert not torch.equal(after[:, :, 4:], before[:, :, 4:])
+    assert torch.equal(after[:, :, :4], before[:, :, :4])
+    assert (after != before)[:, :, 4:].any(dim=-1).all()
+
+
+@torch.no_grad()
+def test_behind_a_layer_norm_a_later_input_changes_nothing_before_it_and_everything_from_there_on(model):
+    """Random vectors: a constant added to every feature would not pass the LayerNorm."""
+    block, C = model.h[0], model.config.n_embd
+    for j, seed in itertools.product(range(1, 8), range(5)):
+        x, new = torch.randn(2, 2, 8, C, generator=torch.Generator().manual_seed(seed))
+        changed = x.clone()
+        changed[:, j] = new[:, j]
+        moved = (block.attn(block.ln_1(changed)) != block.attn(block.ln_1(x))).any(dim=-1)
+        assert moved.tolist() == [[t >= j for t in range(8)]] * 2
 
 
 @BOTH
