@@ -135,6 +135,26 @@ def test_the_module_is_attention_between_two_linear_layers(model):
     assert_close(attn(x), attn.c_proj(torch.cat(heads, dim=-1)), atol=1e-6, rtol=1e-5)
 
 
+@torch.no_grad()
+def test_the_output_is_the_sum_of_what_each_head_writes_through_its_own_slice_of_c_proj_and_the_bias(model):
+    """A head's QK product says where it reads, its OV product what it writes (Elhage et al. 2021)."""
+    attn, C, H, D = model.h[0].attn, model.config.n_embd, model.config.n_head, model.config.head_dim
+    x = torch.randn(2, 5, C, generator=torch.Generator().manual_seed(0))
+    W_Q, W_K, W_V = attn.c_attn.weight.T.split(C, dim=1)
+    b_Q, b_K, b_V = attn.c_attn.bias.split(C)
+    W_O, future = attn.c_proj.weight.T, torch.ones(5, 5, dtype=torch.bool).triu(1)
+    out = attn.c_proj.bias.clone()
+    assert min(b.abs().max() for b in (b_Q, b_K, b_V, out)) > 0
+    for h in range(H):
+        own = slice(h * D, (h + 1) * D)
+        QK, OV = W_Q[:, own] @ W_K[:, own].T, W_V[:, own] @ W_O[own]
+        by_biases = x @ (W_K[:, own] @ b_Q[own])  # (B, T): what b_K adds is the same for all keys
+        scores = (x @ QK @ x.mT + by_biases[:, None]) / math.sqrt(D)
+        weights = scores.masked_fill(future, -math.inf).softmax(dim=-1)
+        out = out + weights @ x @ OV + b_V[own] @ W_O[own]
+    assert_close(out, attn(x), atol=1e-6, rtol=1e-5)
+
+
 @BOTH
 def test_keys_without_a_value_each_are_refused_and_no_memory_is_read_past_the_values(as_a_user, attend):
     q, k, v = random_qkv(3, 3)
