@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -58,10 +59,22 @@ def test_at2_the_mask_is_not_inverted(attend):
 def test_a_later_key_changes_nothing_before_it(attend):
     q, k, v = random_qkv(6, 6)
     before = attend(q, k, v)
-    k[:, :, 4], v[:, :, 4] = 100.0, -100.0
+    _, k[:, :, 4], v[:, :, 4] = torch.randn(3, 2, 3, 5, generator=torch.Generator().manual_seed(1))
     after = attend(q, k, v)
-    assert_close(after[:, :, :4], before[:, :, :4], atol=0, rtol=0)
-    assert not torch.equal(after[:, :, 4:], before[:, :, 4:])
+    assert torch.equal(after[:, :, :4], before[:, :, :4])
+    assert (after != before)[:, :, 4:].any(dim=-1).all()
+
+
+@torch.no_grad()
+def test_behind_a_layer_norm_a_later_input_changes_nothing_before_it_and_everything_from_there_on(model):
+    """Random vectors: a constant added to every feature would not pass the LayerNorm."""
+    block, C = model.h[0], model.config.n_embd
+    for j, seed in itertools.product(range(1, 8), range(5)):
+        x, new = torch.randn(2, 2, 8, C, generator=torch.Generator().manual_seed(seed))
+        changed = x.clone()
+        changed[:, j] = new[:, j]
+        moved = (block.attn(block.ln_1(changed)) != block.attn(block.ln_1(x))).any(dim=-1)
+        assert moved.tolist() == [[t >= j for t in range(8)]] * 2
 
 
 @BOTH
@@ -120,6 +133,26 @@ def test_the_module_is_attention_between_two_linear_layers(model):
         for s in (slice(6 * h, 6 * h + 6) for h in range(4))
     ]
     assert_close(attn(x), attn.c_proj(torch.cat(heads, dim=-1)), atol=1e-6, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_the_output_is_the_sum_of_what_each_head_writes_through_its_own_slice_of_c_proj_and_the_bias(model):
+    """A head's QK product says where it reads, its OV product what it writes (Elhage et al. 2021)."""
+    attn, C, H, D = model.h[0].attn, model.config.n_embd, model.config.n_head, model.config.head_dim
+    x = torch.randn(2, 5, C, generator=torch.Generator().manual_seed(0))
+    W_Q, W_K, W_V = attn.c_attn.weight.T.split(C, dim=1)
+    b_Q, b_K, b_V = attn.c_attn.bias.split(C)
+    W_O, future = attn.c_proj.weight.T, torch.ones(5, 5, dtype=torch.bool).triu(1)
+    out = attn.c_proj.bias.clone()
+    assert min(b.abs().max() for b in (b_Q, b_K, b_V, out)) > 0
+    for h in range(H):
+        own = slice(h * D, (h + 1) * D)
+        QK, OV = W_Q[:, own] @ W_K[:, own].T, W_V[:, own] @ W_O[own]
+        by_biases = x @ (W_K[:, own] @ b_Q[own])  # (B, T): what b_K adds is the same for all keys
+        scores = (x @ QK @ x.mT + by_biases[:, None]) / math.sqrt(D)
+        weights = scores.masked_fill(future, -math.inf).softmax(dim=-1)
+        out = out + weights @ x @ OV + b_V[own] @ W_O[own]
+    assert_close(out, attn(x), atol=1e-6, rtol=1e-5)
 
 
 @BOTH

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gptlab.exercises.engine import examine
+from gptlab.exercises.engine import examine, make_cases
 from gptlab.exercises.exercise import find
 from tests.exercises.test_catalogue import define
 
@@ -71,9 +71,145 @@ def test_attention_without_a_mask_by_sdpa_is_named():
     assert "4 tensors" in report.diagnosis.evidence
 
 
+# is_causal: the probe is tried on what it must find and on what it must leave alone
+
+
+def pre_ln_attention(seed, masked):
+    """One head over four features, behind a LayerNorm, with random weights; nothing of the catalogue's is in it."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randn(3, 4, 4, generator=generator)
+
+    def f(x):
+        q, k, v = F.layer_norm(x, (4,)) @ weights[:, None]
+        return x + F.scaled_dot_product_attention(q, k, v, is_causal=masked)
+
+    return f
+
+
+def test_the_solution_finds_a_pre_ln_attention_without_a_mask_in_200_of_200_draws():
+    is_causal = define(find("is_causal").solution, "is_causal")
+    torch.manual_seed(0)
+    assert [is_causal(pre_ln_attention(seed, masked=False)) for seed in range(200)] == [False] * 200
+
+
+def test_with_its_mask_the_solution_calls_it_causal_in_200_of_200_draws():
+    is_causal = define(find("is_causal").solution, "is_causal")
+    torch.manual_seed(0)
+    assert [is_causal(pre_ln_attention(seed, masked=True)) for seed in range(200)] == [True] * 200
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.cumsum(1) / torch.arange(1, 9)[:, None],
+        lambda x: x.cumprod(1),
+        lambda x: x.cummax(1).values,
+        lambda x: x * F.pad(x, (0, 0, 3, 0))[:, :8],
+        lambda x: F.conv1d(F.pad(x.mT, (2, 0)), torch.ones(4, 1, 3), groups=4).mT,
+        lambda x: torch.nn.LSTM(4, 4, batch_first=True)(x)[0] if torch.manual_seed(0) else x,
+        lambda x: F.layer_norm(x, (4,)).logcumsumexp(1),
+    ],
+    ids=[
+        "mean of the past",
+        "product",
+        "maximum",
+        "product of two",
+        "convolution",
+        "LSTM",
+        "behind LayerNorm",
+    ],
+)
+def test_the_solution_calls_other_causal_functions_causal_and_the_same_turned_round_not(f):
+    is_causal = define(find("is_causal").solution, "is_causal")
+    torch.manual_seed(0)
+    assert [is_causal(f) for _ in range(50)] == [True] * 50
+    assert [is_causal(lambda x: f(x.flip(1)).flip(1)) for _ in range(50)] == [False] * 50
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_solution_is_right_about_every_case_in_every_draw(seed):
+    """What a case is follows from how it is built, and not from a probe."""
+    exercise = find("is_causal")
+    is_causal = define(exercise.solution, "is_causal")
+    torch.manual_seed(seed)
+    for (f,) in make_cases(exercise, seed):
+        attention = getattr(f, "diagonal", 1) == 1
+        mixer = getattr(f, "leak", None) is None or f.leak[0] >= f.leak[1]
+        assert is_causal(f) is (attention and mixer), f
+
+
+def test_among_the_cases_are_leaks_of_every_kind_and_all_move_an_output_by_more_than_1e_5():
+    leaky = [f for (f,) in make_cases(find("is_causal")) if not find("is_causal").reference(f)]
+    mixers = [f for f in leaky if hasattr(f, "leak")]
+    assert {"before", "after", ""} <= {f.norm for f in mixers}
+    assert {0, 1, 2, 3} <= {f.feature for f in mixers}
+    assert {0, 1} <= {f.row for f in mixers}
+    assert {f.diagonal for f in leaky if hasattr(f, "diagonal")} == {2, None}
+    assert any(f.amount < 0 for f in mixers)
+    assert any(f.times is not None and f.times > f.leak[0] for f in mixers)  # of two later inputs
+    assert any(f.times is not None and f.times <= f.leak[0] for f in mixers)
+    torch.manual_seed(0)
+    for f in leaky:
+        x, other = torch.randn(2, 2, 8, 4)
+        moved = [(f(torch.cat([x[:, :t], other[:, t:]], 1)) - f(x))[:, :t].abs().max() for t in range(1, 8)]
+        assert max(moved) > 1e-5, f
+
+
+PROBE = """
+import torch
+
+def is_causal(f):
+    x = torch.randn(2, 8, 4)
+    before = f(x)
+    for t in range(1, 8):
+        changed = x.clone()
+        changed[:, t:] = torch.randn(2, 8 - t, 4)
+        if (f(changed) - before)[:, :t].abs().max() > 1e-6:
+            return False
+    return True
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ([], None),
+        ([(" > 1e-6", " > 0")], None),
+        ([("= torch.randn(2, 8 - t, 4)", "+= 1")], "constant"),
+        ([("= torch.randn(2, 8 - t, 4)", "+= 1"), (" > 1e-6", " > 0")], "constant-exactly"),
+        ([("= torch.randn(2, 8 - t, 4)", "+= torch.randn(1)")], "constant"),
+        ([("x = torch.randn", "x = torch.ones"), ("= torch.randn(2, 8 - t, 4)", "= 100.0")], "constant"),
+        ([("= torch.randn(2, 8 - t, 4)", "+= 1"), ("(2, 8, 4)", "(1, 8, 4)")], "constant+first-row"),
+        ([("range(1, 8)", "[7]")], "last-input"),
+        ([("[:, :t]", "[:, 0]")], "first-output"),
+        ([("[:, t:]", "[:, t]"), ("8 - t, ", ""), ("[:, :t]", "[:, t - 1]")], "neighbour"),
+        ([("[:, t:]", "[:, t:, 0]"), ("8 - t, 4", "8 - t")], "one-feature"),
+        ([("[:, :t]", "[:, :t, 0]")], "one-feature"),
+        ([("[:, :t]", "[0, :t]")], "first-row"),
+        ([("(2, 8, 4)", "(1, 8, 4)"), ("(2, 8 - t", "(1, 8 - t")], "first-row"),
+        ([("x = torch.randn", "x = torch.zeros")], "zeros"),
+        ([("[:, :t].abs()", "[:, :t].sum(-1).abs()")], "summed"),
+        ([("= torch.randn(2, 8 - t, 4)", "+= torch.rand(2, 8 - t, 4)"), (".abs()", "")], "signed"),
+        ([("1e-6", "1e-3")], "loose"),
+        ([("[:, :t]", "[:, t:]")], "later"),
+        ([("x.clone()", "x")], "later"),  # what is changed for one t stays so for the next
+        ([("[:, :t]", "[:, : t + 1]")], "counts-itself"),
+    ],
+)
+def test_a_probe_with_one_thing_wrong_is_named_whatever_it_draws(changes, name):
+    source = PROBE
+    for old, new in changes:
+        assert old in source
+        source = source.replace(old, new)
+    for seed in range(2):
+        report = examine(find("is_causal"), define(f"{source}# {seed}", "is_causal"), seed)
+        assert (report.diagnosis.id if report.diagnosis else None) == name, report
+        assert (report.status == "passed") is (name is None), report
+
+
 def test_a_probe_that_changes_its_input_in_place_calls_everything_causal():
     def is_causal(f):
-        x = torch.randn(1, 8, 4)
+        x = torch.randn(2, 8, 4)
         changed = x
         changed[:, -1] += 1
         return torch.allclose(f(x)[:, :-1], f(changed)[:, :-1])
