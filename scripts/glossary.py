@@ -147,8 +147,13 @@ def terms_of(page: str) -> list[Term]:
 
 
 def in_book_order(book: Path) -> list[Path]:
-    """The notebooks in which terms are looked for: the chapters, then the reference. The cheat sheet defines none."""
-    return sorted(path for path in book.glob("*.ipynb") if path.name != "cheat-sheet.ipynb")
+    """The notebooks in which terms are looked for: the chapters, then the reference.
+
+    The cheat sheet defines none. The page on PyTorch may be skipped, and a chapter must not rely on its links.
+    """
+    return sorted(
+        path for path in book.glob("*.ipynb") if path.name not in {"cheat-sheet.ipynb", "pytorch.ipynb"}
+    )
 
 
 # ----------------------------------------------------------------------------------------------------

@@ -119,6 +119,11 @@ def test_the_twelfth_week_takes_the_minutes_that_its_page_states():
     assert int(stated) == reading_minutes("claims-checked.ipynb")
 
 
+def test_the_page_on_pytorch_takes_the_minutes_that_instructors_are_told():
+    (stated,) = re.findall(r"\(pytorch\.ipynb\), (\d+) minutes", INSTRUCTORS)
+    assert int(stated) == reading_minutes("pytorch.ipynb")
+
+
 def test_counts_of_exercises_and_mistakes_in_sentences_are_the_catalogues():
     exercises = re.findall(r"(\d+) exercises", INSTRUCTORS)
     mistakes = re.findall(r"(\d+) mistakes", INSTRUCTORS)
