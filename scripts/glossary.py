@@ -64,6 +64,7 @@ PHRASES = {
     "lm-head": "the head|a head",
     "loss": "loss(?:es)?",
     "log-probability": "log-probabilit(?:y|ies)",
+    "matrix-rank": "rank",
     "merge": "merg(?:e|es|ing)",
     "merge-rank": "rank",
     "mixed-precision": "mixed precision",
@@ -91,7 +92,8 @@ PHRASES = {
 # Terms that are everyday words, or have another meaning in an earlier chapter.
 EVERYDAY = """
 activation axis bias bit block branch checkpoint context feature gain generator head inference key lm-head mask
-merge-rank moments peak piece position probe query rank rotation scale score target tensor value vector weight window
+matrix-rank merge-rank moments peak piece position probe query rank rotation scale score target tensor value vector
+weight window
 """
 OTHER_SENSES = set(EVERYDAY.split())
 

@@ -1,15 +1,17 @@
 """The same weights give the same logits in Hugging Face's transformers."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from gptlab import GPT, PRESETS, generate, get_tokenizer, load_checkpoint, save_checkpoint
 from gptlab.config import config_json
 from gptlab.generation import sample_probs
+from gptlab.ledger import Ledger
 from gptlab.tying import is_tied
 from gptlab.unembedding import next_token_loss
 from tests.conftest import TINY, make_model, random_ids
@@ -103,6 +105,16 @@ def test_the_sampling_distribution_agrees(temperature, top_k, top_p):
 def test_our_config_says_what_the_published_one_says(key):
     published = {**GPT2Config().to_dict(), "architectures": ["GPT2LMHeadModel"]}
     assert config_json(PRESETS["gpt2"])[key] == published[key]
+
+
+def test_gpt1_has_the_count_that_the_book_derives_for_it():
+    with torch.device("meta"):
+        gpt1 = OpenAIGPTLMHeadModel(OpenAIGPTConfig())
+    count = sum(parameter.numel() for parameter in gpt1.parameters())
+    assert count == 116_534_784 == (40_478 + 512) * 768 + Ledger.from_config(PRESETS["gpt2"]).subtotal("h.")
+    assert not any("ln_f" in name for name, _ in gpt1.named_parameters())
+    page = (Path(__file__).parents[2] / "book" / "which-124m.ipynb").read_text("utf-8")
+    assert f"= {count:,}" in page
 
 
 @pytest.mark.slow
