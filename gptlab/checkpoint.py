@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from gptlab.config import PRESETS, GPTConfig, config_json, read_config
+from gptlab.config import PRESETS, GPTConfig, config_json, json_object, read_config
 from gptlab.files import replacing
 from gptlab.ledger import Ledger
 from gptlab.model import GPT
@@ -35,6 +35,9 @@ SHIPPED = {"shakespeare": Path(__file__).parent / "assets" / "shakespeare"}
 # OpenAI's code, and so the checkpoint, stores these weights as (inputs, outputs); nn.Linear transposed.
 # One of the four, attn.c_proj, is square: forgetting to transpose it raises no error.
 TRANSPOSED = re.compile(r"h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight")
+
+# A tied model's file may hold its one table under either name: safetensors' save_model keeps lm_head.weight.
+TABLE_NAMES = {"wte.weight", "lm_head.weight"}
 
 # Older files also hold each block's causal mask, which is not a parameter.
 MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
@@ -67,7 +70,8 @@ def load_checkpoint(path: str | PathLike[str], *, dtype: torch.dtype | None = No
     """Load a GPT-2 in evaluation mode, on the CPU.
 
     Names may carry ``transformer.`` or the prefixes that ``torch.compile`` and ``DataParallel`` add; the
-    causal-mask buffers of older files are skipped. Any other name that is not a parameter is an error.
+    causal-mask buffers of older files are skipped. A tied model's table may stand under its own name, the head's, or
+    both. Any other name that is not a parameter is an error.
 
     Args:
         path: a directory with ``config.json`` and ``model.safetensors``, or a ``.safetensors`` file. A file
@@ -121,6 +125,7 @@ def inspect_checkpoint(path: str | PathLike[str]) -> Inspection:
     """
     weights = _weights_file(Path(path))
     header, header_bytes = _header(weights)
+    saved_config = (header.pop("__metadata__", None) or {}).get("gptlab_config")
     try:
         names = clean_names(header)
     except ValueError as err:
@@ -134,6 +139,7 @@ def inspect_checkpoint(path: str | PathLike[str]) -> Inspection:
     }
     config_file = weights.with_name("config.json")
     config = read_config(config_file) if config_file.exists() else _matching_preset(shapes, weights)
+    _check_saved_config(config, saved_config, weights)
     with torch.device("meta"):
         model = GPT(config)
     state = {
@@ -143,7 +149,7 @@ def inspect_checkpoint(path: str | PathLike[str]) -> Inspection:
     _check_names_and_shapes(model, state, weights)
     others = [f"{len(masks)} causal-mask buffers"] if masks else []
     extra = list(masks)
-    if is_tied(model) and "lm_head.weight" in state:
+    if is_tied(model) and state.keys() >= TABLE_NAMES:
         tensors, _ = _read(weights)
         if not same_values(tensors["lm_head.weight"], tensors["wte.weight"]):
             raise ValueError(
@@ -167,7 +173,7 @@ def inspect_checkpoint(path: str | PathLike[str]) -> Inspection:
 
 
 def _header(file: Path) -> tuple[dict[str, dict[str, Any]], int]:
-    """The header of a complete safetensors file, and its bytes with the eight that give its length."""
+    """The header of a complete safetensors file, metadata included, and its bytes with the eight of its length."""
     try:
         with safe_open(file, framework="pt"):  # checks that header and data fit together
             pass
@@ -178,7 +184,6 @@ def _header(file: Path) -> tuple[dict[str, dict[str, Any]], int]:
         raise ValueError(
             f"{file} is not a complete safetensors file: {err}. Copy or download it again"
         ) from err
-    header.pop("__metadata__", None)
     return header, length + 8
 
 
@@ -289,10 +294,11 @@ def _read(file: Path) -> tuple[dict[str, Tensor], str | None]:
 
 def _check_saved_config(config: GPTConfig, saved: str | None, file: Path) -> None:
     """Weights and ``config.json`` are two files; raise if they were not saved together. Dropout may differ."""
-    for name, value in json.loads(saved or "{}").items():
-        if not name.endswith("_pdrop") and getattr(config, name, value) != value:
+    ours = asdict(config)
+    for name, value in json_object(saved or "{}", f"{file}: the metadata gptlab_config").items():
+        if not name.endswith("_pdrop") and ours.get(name, value) != value:
             raise ValueError(
-                f"{file} was saved with {name}={value}, its config.json says {getattr(config, name)}: "
+                f"{file} was saved with {name}={value}, its config.json says {ours[name]}: "
                 f"they belong to different models"
             )
 
@@ -314,7 +320,7 @@ def _to_linear(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 
 def _matching_preset(tensors: dict[str, Tensor], file: Path) -> GPTConfig:
-    table = tensors.get("wte.weight")
+    table = tensors.get("wte.weight", tensors.get("lm_head.weight"))
     for config in PRESETS.values():
         if table is not None and tuple(table.shape) == (config.vocab_size, config.n_embd):
             return config
@@ -325,7 +331,9 @@ def _matching_preset(tensors: dict[str, Tensor], file: Path) -> GPTConfig:
 
 def _check_names_and_shapes(model: GPT, state: dict[str, Tensor], file: Path) -> None:
     expected = dict(model.state_dict())
-    optional = {"lm_head.weight"} if is_tied(model) else set()
+    optional = set()
+    if is_tied(model):  # one name stands for both
+        optional = TABLE_NAMES if "lm_head.weight" in state else {"lm_head.weight"}
     if unexpected := sorted(state.keys() - expected.keys()):
         raise ValueError(f"{file}: {unexpected[0]!r} is no parameter of GPT-2 ({len(unexpected)} such names)")
     if missing := sorted(expected.keys() - state.keys() - optional):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -73,7 +75,8 @@ def grade(
 
     try:
         names = tuple(find(name).name for name in only or ())
-        grades = grade_all(submission, seed=seed, only=names, seconds=seconds, memory_gb=memory_gb)
+        with _exit_when_ended():
+            grades = grade_all(submission, seed=seed, only=names, seconds=seconds, memory_gb=memory_gb)
     except FileNotFoundError:
         _fail(f"{submission} does not exist")
     except (OSError, ValueError) as error:
@@ -200,7 +203,9 @@ def train(
     context: Annotated[int, typer.Option(help="tokens in a window, and the model's longest")] = 256,
     micro_batches: Annotated[int, typer.Option(help="parts in which a batch is computed")] = 1,
     learning_rate: Annotated[float, typer.Option(help="the largest, after the warm-up")] = 2e-3,
-    warmup: Annotated[int, typer.Option(help="steps in which it rises")] = 100,
+    warmup: Annotated[
+        int | None, typer.Option(help="steps in which it rises; a tenth of all, and 100 at most, if left out")
+    ] = None,
     n_layer: Annotated[int, typer.Option(help="blocks")] = 6,
     n_embd: Annotated[int, typer.Option(help="width")] = 128,
     n_head: Annotated[int, typer.Option(help="attention heads in a block")] = 4,
@@ -240,20 +245,23 @@ def train(
                 attn_pdrop=0.0,  # dropout inside attention would cost its fast form on CPUs
                 resid_pdrop=dropout,
             )
+            chosen: dict[str, Any] = {} if warmup is None else {"warmup": warmup}
             settings = TrainingSettings(
                 steps=steps,
                 batch_size=batch_size,
                 context=context,
                 micro_batches=micro_batches,
                 learning_rate=learning_rate,
-                warmup=warmup,
+                **chosen,
                 precision=precision,
                 seed=seed,
                 evaluate_every=evaluate_every,
                 save_every=save_every,
             )
+            if warmup is None and place.first:
+                print(f"The learning rate rises for {settings.warmup} of {steps} steps: --warmup sets it")
             cli_train.begin(out, text, config, settings, place)
-    except (OSError, ValueError, FloatingPointError) as error:
+    except (OSError, ValueError, FloatingPointError, MemoryError) as error:
         _fail(str(error))
 
 
@@ -305,6 +313,20 @@ def generate(
         raise
     except (OSError, ValueError) as error:
         _fail(str(error))
+
+
+@contextmanager
+def _exit_when_ended() -> Iterator[None]:
+    """Let a signal that would end this process at once raise SystemExit, so that it can end what it has started."""
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    changed = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in changed:
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _alone(call: typer.Context, option: str, allowed: Iterable[str], why: str) -> None:

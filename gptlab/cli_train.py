@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Literal
 
 import torch
 from tqdm import tqdm
@@ -18,7 +19,9 @@ from tqdm import tqdm
 from gptlab import data
 from gptlab.config import GPTConfig
 from gptlab.data import Tokens
-from gptlab.devices import device
+from gptlab.devices import device, is_out_of_memory
+from gptlab.memory.replay import replay
+from gptlab.memory.step import TrainingStep
 from gptlab.model import GPT
 from gptlab.tokenizer import get_tokenizer
 from gptlab.training import STATE, LogRow, Run, TrainingSettings, read_log, resume, train
@@ -73,11 +76,12 @@ def begin(
     folder: Path, text: Path | None, config: GPTConfig, settings: TrainingSettings, place: Place
 ) -> None:
     """Start a run in a new folder. All that it needs later is put there."""
-    if place.first:
-        _prepare(folder, text, config, settings)
-    place.wait()
-    torch.manual_seed(settings.seed)
-    _train(place.make_run(GPT(config), settings, *_tokens(folder)), folder, place)
+    with _explained(folder, place, config, settings):
+        if place.first:
+            _prepare(folder, text, config, settings)
+        place.wait()
+        torch.manual_seed(settings.seed)
+        _train(place.make_run(GPT(config), settings, *_tokens(folder)), folder, place)
 
 
 def _prepare(folder: Path, text: Path | None, config: GPTConfig, settings: TrainingSettings) -> None:
@@ -103,12 +107,58 @@ def go_on(folder: Path, place: Place) -> None:
     """Take up the run in a folder."""
     if not (folder / STATE).exists():
         raise FileNotFoundError(f"{folder} holds no run: there is no {STATE}")
-    run = resume(folder, *_tokens(folder), make_run=place.make_run)
+    with _explained(folder, place):
+        run = resume(folder, *_tokens(folder), make_run=place.make_run)
     if run.step == run.settings.steps:
         raise ValueError(f"the run in {folder} is complete: all its {run.step} steps are done")
     if place.first:
         print(f"Going on after step {run.step}")
-    _train(run, folder, place)
+    with _explained(folder, place, run.model.config, run.settings):
+        _train(run, folder, place)
+
+
+@contextmanager
+def _explained(
+    folder: Path, place: Place, config: GPTConfig | None = None, settings: TrainingSettings | None = None
+) -> Iterator[None]:
+    """Say in one line, where memory runs out, what needs less, and what is left of the run.
+
+    Raises:
+        MemoryError: it has run out.
+    """
+    try:
+        yield
+    except Exception as err:
+        if not is_out_of_memory(err):
+            raise
+        words = ["out of memory."]
+        if config and settings:
+            words += [what_needs_less(config, settings, place.processes)]
+        if (folder / STATE).exists():
+            words += [
+                f"The last checkpoint is whole: where there is more memory, go on with {place.command} --resume "
+                f"{folder}; with other settings, begin anew with another --out"
+            ]
+        raise MemoryError(" ".join(words)) from err
+
+
+def what_needs_less(config: GPTConfig, settings: TrainingSettings, processes: int = 1) -> str:
+    """What a step needs by prediction, and what it needs if the batch goes through the model in more parts.
+
+    Of several processes each is taken to hold the whole model.
+    """
+    share = settings.batch_size // processes
+
+    def peak(parts: int) -> str:
+        loss: Literal["fused", "full"] = "fused" if settings.precision == "fp32" else "full"
+        precision: Literal["fp32", "amp"] = "fp32" if settings.precision == "fp32" else "amp"
+        step = TrainingStep(config, share, settings.context, precision, loss=loss, micro_batches=parts)
+        return f"{replay(step).peak.live / 1e9:.3g} GB"
+
+    finer = [parts for parts in range(settings.micro_batches + 1, share + 1) if share % parts == 0]
+    ways = [f"--micro-batches {parts}: {peak(parts)}" for parts in dict.fromkeys([*finer[:1], *finer[-1:]])]
+    less = ", ".join(ways) or "less with a shorter --context, or a smaller model"
+    return f"A step is predicted to need {peak(settings.micro_batches)}; {less}."
 
 
 def _tokens(folder: Path) -> tuple[Tokens, Tokens]:

@@ -19,3 +19,11 @@ def device() -> torch.device:
 def has_values(tensor: Tensor) -> bool:
     """Whether a tensor's values can be looked at: not on ``meta``, in a fake tensor, or while compiling."""
     return not (tensor.is_meta or isinstance(tensor, FakeTensor) or torch.compiler.is_compiling())
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory is used up. Python, CUDA and each allocator say it in their own way."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    words = ("out of memory", "not enough memory", "allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, RuntimeError | OSError) and any(text in str(error) for text in words)

@@ -200,8 +200,9 @@ class SharedRun(Run):
     def evaluate(self, tokens: Tokens) -> float:
         """As :func:`gptlab.training.evaluate`, each rank taking its share of every batch of windows."""
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        rows = self.settings.batch_size // self.settings.micro_batches
         with evaluating(self.model):
-            for x, y in windows_in_order(tokens, self.settings.batch_size, self.settings.context):
+            for x, y in windows_in_order(tokens, rows, self.settings.context):
                 own = slice(self.rank, None, self.world_size)
                 count = y[own].numel()
                 if (

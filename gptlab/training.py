@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from gptlab.checkpoint import save_checkpoint
 from gptlab.config import GPTConfig
 from gptlab.data import Batches, Tokens, check_length, fingerprint, windows_in_order
+from gptlab.devices import is_out_of_memory
 from gptlab.files import remove_leftovers, replacing
 from gptlab.fused_loss import fused_token_loss
 from gptlab.generation import evaluating
@@ -49,8 +50,8 @@ class TrainingSettings:
     """The largest one, at the end of the warm-up."""
     final_share: float = 0.1
     """The share of it that is left in the last step."""
-    warmup: int = 100
-    """Steps in which the learning rate rises."""
+    warmup: int = cast("int", None)  # until __post_init__ knows the steps
+    """Steps in which the learning rate rises; unless given, a tenth of all, and 100 at most."""
     weight_decay: float = 0.1
     betas: tuple[float, float] = (0.9, 0.95)
     max_norm: float = 1.0
@@ -65,6 +66,8 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         counts = ("steps", "batch_size", "context", "micro_batches", "evaluate_every", "save_every")
+        if self.warmup is None and isinstance(self.steps, int):
+            object.__setattr__(self, "warmup", min(100, self.steps // 10))
         for name in (*counts, "warmup", "seed"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool):
@@ -161,8 +164,9 @@ class Run:
         return nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_norm)
 
     def evaluate(self, tokens: Tokens) -> float:
-        """The mean loss over a row of tokens."""
-        return evaluate(self.model, tokens, self.settings.batch_size, self.settings.context)
+        """The mean loss over a row of tokens, of which as much goes through the model at once as in training."""
+        rows = self.settings.batch_size // self.settings.micro_batches
+        return evaluate(self.model, tokens, rows, self.settings.context)
 
     def agree(self, stop: bool) -> bool:
         """Whether to stop: if any process wants to, all do."""
@@ -412,6 +416,8 @@ def save_run(run: Run, folder: str | PathLike[str]) -> None:
             torch.save(state, file)
         save_checkpoint(model_of(state), folder)
     except (OSError, RuntimeError) as err:
+        if is_out_of_memory(err):
+            raise
         raise OSError(
             f"the checkpoint of step {run.step} could not be written to {folder}: {err}. The last complete one is "
             f"still there. Make room, then resume"
@@ -431,6 +437,7 @@ def load_state(folder: str | PathLike[str]) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is no checkpoint in the folder.
+        MemoryError, RuntimeError: it does not fit in memory, as :func:`gptlab.devices.is_out_of_memory` knows.
         ValueError: it is damaged.
     """
     file = Path(folder) / STATE
@@ -439,6 +446,8 @@ def load_state(folder: str | PathLike[str]) -> dict[str, Any]:
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as err:  # torch raises a different type for each way to be damaged
+        if is_out_of_memory(err):
+            raise
         raise ValueError(f"{file} is damaged or no checkpoint of a run: {err}") from err
 
 

@@ -49,19 +49,22 @@ def untie(model: GPT) -> None:
 
 
 def with_tied_head(state: dict[str, Tensor], prefix: str = "") -> None:
-    """Make the head in a tied model's state dict its token table, in place, whether or not it is there.
+    """Make head and token table one in a tied model's state dict, in place, whichever of the two is there.
+
+    A tied pair may be saved under one name or both: safetensors' ``save_model``, for one, keeps the head's.
 
     Raises:
-        ValueError: the state dict has a head that differs from its token table, or has no token table.
+        ValueError: the state dict has a head that differs from its token table.
     """
-    head, table = state.get(f"{prefix}lm_head.weight"), state.get(f"{prefix}wte.weight")
-    if head is not None and (table is None or not same_values(head, table)):
+    head, table = f"{prefix}lm_head.weight", f"{prefix}wte.weight"
+    if head in state and table in state and not same_values(state[head], state[table]):
         raise ValueError(
             "lm_head.weight differs from wte.weight, so these are the weights of an untied model: load them "
             "into one with tie_word_embeddings=False"
         )
-    if table is not None:
-        state[f"{prefix}lm_head.weight"] = table
+    for name, other in ((table, head), (head, table)):
+        if name in state:
+            state[other] = state[name]
 
 
 def same_values(a: Tensor, b: Tensor) -> bool:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from gptlab import GPT, PRESETS, checkpoint, from_pretrained, load_checkpoint, save_checkpoint
-from gptlab.checkpoint import clean_names
+from gptlab.checkpoint import clean_names, inspect_checkpoint
 from gptlab.tying import is_tied, untie
 from tests.conftest import TINY, make_model, random_ids
 
@@ -209,6 +209,41 @@ def test_a_tied_file_that_repeats_its_head_loads_tied(tmp_path, model):
     assert same(loaded, model)
 
 
+@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
+@pytest.mark.parametrize("beside", [True, False], ids=["with config.json", "of a preset's sizes"])
+def test_a_tied_file_that_holds_the_heads_name_alone_loads_tied(tmp_path, monkeypatch, model, prefix, beside):
+    save_checkpoint(model, tmp_path)
+    rewrite(
+        tmp_path,
+        lambda tensors: {
+            prefix + ("lm_head.weight" if name == "wte.weight" else name): t for name, t in tensors.items()
+        },
+    )
+    if not beside:
+        monkeypatch.setattr(checkpoint, "PRESETS", {"tiny": TINY})
+        (tmp_path / "config.json").unlink()
+    loaded = load_checkpoint(tmp_path / "model.safetensors")
+    assert is_tied(loaded)
+    assert same(loaded, model)
+
+
+def test_an_untied_file_needs_both_names(tmp_path):
+    save_checkpoint(make_model(replace(TINY, tie_word_embeddings=False)), tmp_path)
+    rewrite(tmp_path, lambda tensors: {name: t for name, t in tensors.items() if name != "wte.weight"})
+    with pytest.raises(ValueError, match="'wte.weight' is missing"):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("noted", ["[1]", "{", "3", "null", '"gpt2"'])
+@pytest.mark.parametrize("read", [load_checkpoint, inspect_checkpoint])
+def test_a_config_among_the_metadata_that_is_none_is_named(tmp_path, model, noted, read):
+    save_checkpoint(model, tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file(load_file(file), file, metadata={"gptlab_config": noted})
+    with pytest.raises(ValueError, match=r"model.safetensors: the metadata gptlab_config (is not|must hold)"):
+        read(tmp_path)
+
+
 def test_ld12_types_change_only_when_asked(tmp_path, model):
     save_checkpoint(model, tmp_path)
     assert load_checkpoint(tmp_path).wte.weight.dtype == torch.float32
@@ -273,6 +308,9 @@ def test_a_missing_tensor_and_a_wrong_shape_are_named(tmp_path, model):
     whole = load_file(tmp_path / "model.safetensors")
     rewrite(tmp_path, lambda tensors: {n: t for n, t in tensors.items() if n != "h.1.mlp.c_fc.bias"})
     with pytest.raises(ValueError, match="'h.1.mlp.c_fc.bias' is missing"):
+        load_checkpoint(tmp_path)
+    rewrite(tmp_path, lambda tensors: {n: t for n, t in whole.items() if n != "wte.weight"})
+    with pytest.raises(ValueError, match=r"'wte.weight' is missing \(1 such names\)"):
         load_checkpoint(tmp_path)
     rewrite(tmp_path, lambda _: whole | {"wpe.weight": torch.zeros(17, 24)})
     with pytest.raises(ValueError, match=r"wpe.weight has shape \(17, 24\), the config asks for \(16, 24\)"):

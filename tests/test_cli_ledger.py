@@ -143,6 +143,32 @@ def test_a_head_that_is_not_the_table_in_a_tied_checkpoint_is_said(folder):
     assert f"{Ledger.from_config(TINY).total + 59 * 24:,} parameters" in run(folder).stdout
 
 
+@pytest.mark.parametrize("kept", ["wte.weight", "lm_head.weight"])
+def test_a_tied_table_under_either_name_is_counted_once(folder, kept):
+    def renamed(tensors):
+        return {kept if name == "wte.weight" else name: tensor for name, tensor in tensors.items()}
+
+    rewrite(folder, renamed)
+    found = inspect_checkpoint(folder)
+    assert found.ledger == Ledger.from_config(TINY)
+    assert found.parameter_bytes == 4 * found.ledger.total
+    assert found.other_bytes == 0
+
+
+def test_the_names_of_every_family_are_counted_as_gpt2s(tmp_path):
+    file = tmp_path / "config.json"
+    sizes = '"hidden_size": 1600, "num_hidden_layers": 48, "num_attention_heads": 25, "max_position_embeddings": 1024'
+    file.write_text(f'{{"model_type": "gpt2", "vocab_size": 50257, {sizes}}}')
+    assert f": {Ledger.from_config(PRESETS['gpt2-xl']).total:,} parameters" in run(file).stdout
+
+
+def test_a_checkpoint_beside_the_config_of_another_is_said(folder, config_file):
+    (folder / "config.json").write_text(json.dumps(config_json(replace(TINY, n_head=6))))
+    result = run(folder)
+    assert result.exit_code == 2
+    assert "was saved with n_head=4, its config.json says 6" in " ".join(result.output.split())
+
+
 def test_types_of_the_file_are_told(tmp_path):
     save_checkpoint(make_model(TINY), tmp_path, dtype=torch.bfloat16)
     assert f"parameters {2 * Ledger.from_config(TINY).total:,} B (BF16)" in run(tmp_path).stdout
@@ -170,7 +196,12 @@ def test_a_damaged_checkpoint_is_said(folder, harm):
     [
         ("{", "is not valid JSON"),
         ("[]", "must hold a JSON object, not a list"),
-        ('{"n_embd": 100, "n_head": 7}', "n_embd=100 must be divisible by n_head=7"),
+        ("{}", "vocab_size, n_positions, n_embd, n_layer, n_head must be given"),
+        ('{"vocab_size": 9, "block_size": 8, "n_embd": 4, "n_layer": 1, "n_head": 1}', "block_size=8"),
+        (
+            '{"vocab_size": 9, "n_positions": 8, "n_embd": 100, "n_layer": 1, "n_head": 7}',
+            "n_embd=100 must be divisible by n_head=7",
+        ),
         ('{"model_type": "llama"}', "model_type='llama'"),
     ],
 )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -8,10 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
+from gptlab import GPTConfig
 from gptlab.cli import app
-from gptlab.training import read_log
+from gptlab.cli_train import what_needs_less
+from gptlab.memory.forms import training_memory
+from gptlab.training import Run, TrainingSettings, load_state, read_log
 
 pytestmark = pytest.mark.usefixtures("as_a_user")  # typer's context is of another class than the annotation's
 
@@ -98,6 +103,121 @@ def test_bad_settings_of_a_run_are_named_without_a_traceback(text, tmp_path, arg
     assert result.exit_code == 2
     assert message in result.stderr
     assert not (tmp_path / "run" / "state.pt").exists()
+
+
+def test_every_default_fits_a_short_run_and_the_warmup_is_said(text, tmp_path):
+    short = [option for option in SMALL if option not in ("--warmup", "1")]
+    short[1:1] = ["1"]  # of --n-layer
+    result = run("train", "--out", tmp_path / "run", "--text", text, *short, "--steps", 10)
+    assert result.exit_code == 0, result.stderr
+    assert "The learning rate rises for 1 of 10 steps: --warmup sets it\n" in result.stdout
+    assert (
+        "rises for" not in run("train", "--out", tmp_path / "2", "--text", text, *SMALL, "--steps", 2).stdout
+    )
+
+
+CHOSEN = {"steps": 3, "batch_size": 6, "context": 8, "warmup": 1}
+LARGE = GPTConfig(n_positions=8, n_embd=8, n_layer=1, n_head=2)
+
+
+def test_what_a_smaller_share_of_the_batch_would_need_is_the_prediction():
+    def predicted(parts):
+        memory = training_memory(LARGE, batch_size=6, context=8, loss="fused", micro_batches=parts)
+        return f"{memory.peak / 1e9:.3g} GB"
+
+    said = what_needs_less(LARGE, TrainingSettings(**CHOSEN))
+    assert said == (
+        f"A step is predicted to need {predicted(1)}; --micro-batches 2: {predicted(2)}, "
+        f"--micro-batches 6: {predicted(6)}."
+    )
+    finest = what_needs_less(LARGE, TrainingSettings(**CHOSEN, micro_batches=6, precision="amp"))
+    assert finest.endswith("; less with a shorter --context, or a smaller model.")
+    assert "--micro-batches 3: " in what_needs_less(LARGE, TrainingSettings(**CHOSEN), processes=2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail at alloc_cpu.cpp:119] DefaultCPUAllocator: can't allocate memory"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
+        MemoryError(),
+    ],
+    ids=["CPU", "CUDA", "Python"],
+)
+@pytest.mark.parametrize("part", ["clip_gradient", "evaluate", "state_dict"])
+def test_a_lack_of_memory_is_one_line_and_the_checkpoint_goes_on(text, tmp_path, monkeypatch, error, part):
+    options = ["--steps", 6, "--save-every", 2, "--evaluate-every", 5]
+    work, calls = getattr(Run, part), []
+
+    def fails(*arguments):
+        calls.append(part)
+        if len(calls) == {"clip_gradient": 4, "evaluate": 1, "state_dict": 3}[part]:
+            raise error
+        return work(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, part, fails)
+        out = tmp_path / "run"
+        result = run("train", "--out", out, "--text", text, *SMALL, *options)
+    assert result.exit_code == 2
+    (line,) = [
+        line for line in result.stderr.splitlines() if line and "step/s" not in line and "it/s" not in line
+    ]
+    assert re.match(
+        r"out of memory\. A step is predicted to need [\d.]+ GB; --micro-batches 2: [\d.]+ GB\. ", line
+    )
+    assert line.endswith(
+        f"The last checkpoint is whole: where there is more memory, go on with gptlab train --resume {out}; with "
+        f"other settings, begin anew with another --out"
+    )
+    assert run("train", "--resume", out).exit_code == 0
+    whole = run("train", "--out", tmp_path / "whole", "--text", text, *SMALL, *options)
+    assert whole.exit_code == 0
+    logs = [[row.loss for row in read_log(folder)] for folder in (out, tmp_path / "whole")]
+    assert logs[0] == logs[1]
+
+
+def test_a_lack_of_memory_when_going_on_is_one_line(text, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    assert run("train", "--out", out, "--text", text, *SMALL, "--steps", 2).exit_code == 0
+    monkeypatch.setattr(torch, "load", lambda *_, **__: (_ for _ in ()).throw(MemoryError()))
+    result = run("train", "--resume", out)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("out of memory. The last checkpoint is whole: ")
+
+
+def test_another_error_while_training_is_not_hidden(text, tmp_path, monkeypatch):
+    def fails(_):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(Run, "clip_gradient", fails)
+    result = run("train", "--out", tmp_path / "run", "--text", text, *SMALL, "--steps", 2)
+    assert str(result.exception) == "mat1 and mat2 shapes cannot be multiplied"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
+def test_a_process_that_really_gets_no_more_memory_says_so_in_one_line(tmp_path):
+    limited = (
+        "import resource, sys, torch, gptlab.cli_train\n"
+        "from gptlab.cli import app\n"
+        "pages = int(open('/proc/self/statm').read().split()[0])\n"
+        "limit = pages * resource.getpagesize() + 400 * 10**6\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))\n"
+        "app(sys.argv[1:])"
+    )
+    options = [*SMALL, "--batch-size", "4096", "--context", "64", "--n-embd", "64", "--steps", "2"]
+    done = subprocess.run(
+        [sys.executable, "-c", limited, "train", "--out", str(tmp_path / "run"), *options],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("out of memory. A step is predicted to need ")
+    assert load_state(tmp_path / "run")["step"] == 0
 
 
 def test_a_run_is_never_overwritten_and_a_finished_one_says_so(text, tmp_path):

@@ -30,6 +30,7 @@ from gptlab.training import (
     parameter_groups,
     read_log,
     resume,
+    save_run,
     train,
     training_loss,
 )
@@ -158,6 +159,41 @@ def test_tr7_the_first_step_has_a_learning_rate_and_the_top_is_reached():
     assert learning_rate(9_999, settings) == pytest.approx(6e-5)
     rates = [learning_rate(step, settings) for step in range(10_000)]
     assert rates == sorted(rates[:2001]) + sorted(rates[2001:], reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup"), [(1, 0), (9, 0), (10, 1), (99, 9), (999, 99), (1000, 100), (3200, 100), (10**6, 100)]
+)
+def test_the_warmup_is_a_tenth_of_the_steps_and_100_at_most_unless_given(steps, warmup):
+    settings = TrainingSettings(steps=steps)
+    assert settings.warmup == warmup
+    assert TrainingSettings(**asdict(settings)) == settings
+    assert TrainingSettings(steps=steps, warmup=0).warmup == 0
+    assert learning_rate(warmup, settings) == settings.learning_rate
+
+
+def test_evaluation_needs_no_more_rows_at_once_than_training():
+    run, rows = small_run(batch_size=4, micro_batches=2), []
+    run.model.h[0].register_forward_pre_hook(lambda block, args: rows.append(len(args[0])))
+    loss = run.evaluate(TOKENS[:50])
+    assert max(rows) == 2
+    assert loss == pytest.approx(small_run(batch_size=4).evaluate(TOKENS[:50]), rel=1e-6)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("DefaultCPUAllocator: can't allocate memory"), MemoryError()])
+def test_a_lack_of_memory_is_neither_a_full_disk_nor_a_damaged_file(tmp_path, monkeypatch, error):
+    run = small_run()
+    save_run(run, tmp_path)
+
+    def no_room(*_, **__):
+        raise error
+
+    monkeypatch.setattr(torch, "save", no_room)
+    monkeypatch.setattr(torch, "load", no_room)
+    for call in (lambda: save_run(run, tmp_path), lambda: load_state(tmp_path)):
+        with pytest.raises(type(error)) as caught:
+            call()
+        assert caught.value is error
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [(1, 0), (1, 1), (5, 5), (5, 4), (5, 0)])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_model
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -138,9 +139,40 @@ def test_the_weights_of_an_untied_model_are_refused_through_a_wrapper_too(model,
     assert torch.equal(model.wte.weight, before)
 
 
-def test_a_head_without_its_table_is_refused(model):
-    with pytest.raises(ValueError, match="the weights of an untied model"):
-        model.load_state_dict({"lm_head.weight": torch.zeros(59, 24)}, strict=False)
+ONE_NAME = pytest.mark.parametrize("kept", ["wte.weight", "lm_head.weight"])
+
+
+@ONE_NAME
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize(("wrap", "prefix"), [(lambda model: model, ""), *WRAPPERS.values()])
+def test_either_name_of_a_tied_pair_fills_both(model, kept, assign, wrap, prefix):
+    other = make_model(seed=1)
+    dropped = {"wte.weight": "lm_head.weight", "lm_head.weight": "wte.weight"}[kept]
+    state = {
+        prefix + name: tensor for name, tensor in deepcopy(model.state_dict()).items() if name != dropped
+    }
+    result = wrap(other).load_state_dict(state, assign=assign)
+    assert result.missing_keys == result.unexpected_keys == []
+    assert other.lm_head.weight is other.wte.weight
+    assert torch.equal(other(random_ids(2, 5)), model(random_ids(2, 5)))
+    assert prefix + dropped not in state  # the caller's dict is left alone
+
+
+@pytest.mark.parametrize("missing", ["wte.weight", "lm_head.weight"])
+def test_an_untied_model_needs_both_names(missing):
+    untied = make_model(replace(TINY, tie_word_embeddings=False))
+    state = {name: tensor for name, tensor in untied.state_dict().items() if name != missing}
+    with pytest.raises(RuntimeError, match=f'Missing key.*"{missing}"'):
+        untied.load_state_dict(state)
+
+
+def test_a_file_of_safetensors_save_model_loads(tmp_path, model):
+    save_model(model, str(tmp_path / "x.safetensors"))
+    assert "wte.weight" not in load_file(tmp_path / "x.safetensors")
+    other = make_model(seed=1)
+    other.load_state_dict(load_file(tmp_path / "x.safetensors"))
+    assert torch.equal(other.wte.weight, model.wte.weight)
+    assert is_tied(other)
 
 
 def test_a_model_with_a_nan_loads_its_own_state(model):

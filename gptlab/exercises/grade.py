@@ -2,7 +2,8 @@
 
 A submission may loop, exit, print megabytes, shadow a standard module or replace ``gptlab.check``: that costs only
 itself. The results come back through a file that the submission is not told of, not through its output. This
-isolates accidents. It is no sandbox: a submission can read and write whatever the account that runs it can. To
+isolates accidents. It is no sandbox: a submission can read and write whatever the account that runs it can, and a
+process that it starts can get away, by making itself a session of its own; on Windows, by outliving it. To
 grade code that you do not trust, run this in a container without network, for example::
 
     docker run --rm --network none -v "$PWD:/home/grade" IMAGE gptlab grade /home/grade/submission.ipynb --json
@@ -15,11 +16,13 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import tokenize
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -65,7 +68,7 @@ def source_of(path: Path) -> str:
     try:
         cells = json.loads(path.read_text("utf-8-sig"))["cells"]
         sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is not a notebook: {error}") from error
     return "\n\n".join(_plain_python(source) for source in sources if not source.startswith("%%"))
 
@@ -77,7 +80,7 @@ IPYTHON = re.compile(r"^([ \t]*)(?:[%!?].*|[\w.]+\?{1,2}[ \t]*$)", re.MULTILINE)
 def _plain_python(cell: str) -> str:
     try:
         ast.parse(cell)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
         return IPYTHON.sub(r"\1pass", cell)
     return cell
 
@@ -141,13 +144,24 @@ def _run_worker(
             stderr=subprocess.DEVNULL,
             cwd=folder,
             env={**os.environ, "GPTLAB_HOME": folder},
+            start_new_session=True,  # so that it ends with all that it has started (not on Windows)
         )
         try:
             trouble = _watch(process, results, seconds)
         finally:
-            process.kill()
-            process.wait()
+            _end(process)
         return *_delivered(results), trouble
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and those that it has started. It may have ended, and they not."""
+    if os.name == "posix":
+        with suppress(ProcessLookupError, PermissionError):  # nobody is left; on macOS, only the dead are
+            os.killpg(process.pid, signal.SIGKILL)
+    elif process.poll() is None:
+        subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, check=False)
+    process.kill()
+    process.wait()
 
 
 def _watch(process: subprocess.Popen[bytes], results: Path, seconds: float) -> str:
@@ -170,11 +184,14 @@ def _watch(process: subprocess.Popen[bytes], results: Path, seconds: float) -> s
 
 
 def _delivered(results: Path) -> tuple[bool, list[Grade]]:
-    """Whether the submission ran to its end or its first error, and the grades after that."""
-    records = [json.loads(line) for line in results.read_text("utf-8").splitlines()]
+    """Whether the submission ran to its end or its first error, and the grades after that.
+
+    A line is what ends with a line feed: no other character ends one, and the last may be half written.
+    """
+    records = [json.loads(line) for line in results.read_bytes().split(b"\n")[:-1]]
     return bool(records), [Grade(**record) for record in records if "exercise" in record]
 
 
 def as_json(grades: list[Grade]) -> str:
-    """One JSON object a line."""
-    return "\n".join(json.dumps(asdict(one), ensure_ascii=False) for one in grades)
+    """One JSON object a line, in ASCII, where nothing but a line's end looks like one."""
+    return "\n".join(json.dumps(asdict(one)) for one in grades)

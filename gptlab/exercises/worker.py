@@ -35,8 +35,10 @@ def main(task_file: str, results_file: str) -> None:
             report = check(exercise, attempt, task["seed"])
             found = report.diagnosis.id if report.diagnosis else None
             result = Grade(name, report.status, found, str(report))
-        record = {**vars(result), "seconds": round(time.perf_counter() - start, 3)}
-        channel.write(json.dumps(record, ensure_ascii=False) + "\n")
+        # A learner's text may hold half a surrogate pair, which no file and no terminal takes.
+        text = result.text.encode("utf-8", "backslashreplace").decode()
+        record = {**vars(result), "text": text, "seconds": round(time.perf_counter() - start, 3)}
+        channel.write(json.dumps(record) + "\n")
     os._exit(0)  # threads that the submission started must not keep the process alive
 
 
@@ -49,8 +51,15 @@ def _execute(source: str, file: str) -> tuple[dict[str, Any], str]:
     except SystemExit:
         return names, "the submission calls exit()"
     except BaseException as error:  # the submission's, KeyboardInterrupt included
-        return names, f"the submission stops with {type(error).__name__}: {error}"
+        return names, f"the submission stops with {type(error).__name__}: {_message(error)}"
     return names, ""
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an error of the submission's own making, whose __str__ fails
+        return "its message cannot be shown"
 
 
 def _limit_memory(limit: int) -> None:

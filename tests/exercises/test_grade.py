@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import nbformat
 import pytest
 
-from gptlab.exercises.grade import as_json, grade, source_of
+from gptlab.exercises import grade as grade_module
+from gptlab.exercises.grade import Grade, as_json, grade, source_of
 
 RIGHT = """
 def pair_counts(ids):
@@ -134,6 +140,118 @@ def test_a_submission_that_does_not_compile_says_where(tmp_path):
     found = graded(tmp_path, "def pair_counts(ids:\n", only=("pair_counts",))
     assert found["pair_counts"].status == "missing"
     assert "SyntaxError" in found["pair_counts"].text
+
+
+MESSAGES = {
+    "line separator": '"a\\u2028b"',
+    "paragraph separator": '"a\\u2029b"',
+    "next line": '"a\\x85b"',
+    "carriage return": '"a\\rb"',
+    "half a pair": '"a\\ud800b"',
+}
+
+
+@pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)
+def test_no_character_in_a_message_costs_more_than_its_exercise(tmp_path, message):
+    source = f"def merge_pair(ids, pair, new):\n    raise ValueError({message})\n" + RIGHT
+    found = graded(tmp_path, source)
+    assert found["merge_pair"].status == "error"
+    assert "ValueError: a" in found["merge_pair"].text
+    assert found["pair_counts"].status == "passed"
+    text = as_json(list(found.values()))
+    assert [json.loads(line)["exercise"] for line in text.splitlines()] == list(ONLY)
+    text.encode()
+
+
+def test_an_error_that_cannot_be_printed_costs_only_what_comes_after_it(tmp_path):
+    odd = "class Odd(Exception):\n    def __str__(self):\n        return 3\nraise Odd\n"
+    found = graded(tmp_path, RIGHT + odd + MERGE)
+    assert found["pair_counts"].status == "passed"
+    assert found["merge_pair"].status == "missing"
+    assert found["merge_pair"].text == "the submission stops with Odd: its message cannot be shown"
+
+
+def test_a_line_that_was_cut_off_is_no_result(tmp_path):
+    results = tmp_path / "results"
+    whole = json.dumps({"exercise": "encode", "status": "passed"})
+    results.write_text(f'{{"executed": true}}\n{whole}\n{whole[:20]}')
+    assert grade_module._delivered(results) == (True, [Grade("encode", "passed")])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")  # a dead one that nobody has asked after is there, too
+    return not state.exists() or state.read_text().rpartition(")")[2].split()[0] not in "ZX"
+
+
+def waits_for(condition) -> bool:
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+GRANDCHILD = """
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+with open({file!r}, "a") as opened:
+    print(os.getpid(), child.pid, file=opened)
+"""
+ENDS = {"comes to its end": "", "loops": "while True: pass", "is killed": "os.kill(os.getpid(), 9)"}
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Where a submission writes what it has started, which ends at the latest with the test."""
+    file = tmp_path / "pids"
+    yield file
+    for pid in file.read_text().split():
+        if is_alive(int(pid)):
+            os.kill(int(pid), signal.SIGKILL)
+
+
+def nobody_is_left(file: Path) -> bool:
+    return waits_for(lambda: not any(is_alive(int(pid)) for pid in file.read_text().split()))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no process groups")
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_what_a_submission_has_started_ends_with_it(tmp_path, started, end):
+    source = GRANDCHILD.format(file=str(started)) + RIGHT + end
+    graded(tmp_path, source, only=("pair_counts",), seconds=6.0)
+    assert nobody_is_left(started)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_whoever_ends_the_command_ends_the_submission(tmp_path, started, number):
+    submission = tmp_path / "s.py"
+    submission.write_text(GRANDCHILD.format(file=str(started)) + "while True: pass")
+    command = subprocess.Popen(
+        [sys.executable, "-m", "gptlab", "grade", str(submission)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert waits_for(lambda: started.exists() and len(started.read_text().split()) == 2)
+    command.send_signal(number)
+    command.communicate(timeout=20)
+    assert command.returncode != 0
+    assert nobody_is_left(started)
+
+
+def test_nesting_that_is_too_deep_is_an_error_of_the_submission(tmp_path):
+    notebook = tmp_path / "s.ipynb"
+    nb = nbformat.v4.new_notebook()
+    nb.cells = [nbformat.v4.new_code_cell("x = " + "(" * 100_000)]
+    nbformat.write(nb, notebook)
+    (one,) = grade(notebook, only=("pair_counts",))
+    assert one.status == "missing"
+    notebook.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"s\.ipynb is not a notebook"):
+        source_of(notebook)
 
 
 def test_json_is_one_record_a_line(tmp_path):

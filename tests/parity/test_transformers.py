@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_model
 from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
@@ -42,6 +43,18 @@ def test_we_read_what_transformers_saves(tmp_path, tied):
     theirs.save_pretrained(tmp_path)
     ours = load_checkpoint(tmp_path)
     assert is_tied(ours) == tied
+    ids = random_ids(2, 16)
+    assert_parity(ours(ids), theirs(ids).logits)
+
+
+@torch.no_grad()
+def test_we_read_what_safetensors_keeps_of_a_tied_pair(tmp_path):
+    theirs = tiny_transformers_model(tied=True)
+    theirs.config.save_pretrained(tmp_path)
+    save_model(theirs, str(tmp_path / "model.safetensors"))
+    assert "transformer.wte.weight" not in load_file(tmp_path / "model.safetensors")
+    ours = load_checkpoint(tmp_path)
+    assert is_tied(ours)
     ids = random_ids(2, 16)
     assert_parity(ours(ids), theirs(ids).logits)
 
