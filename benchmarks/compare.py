@@ -30,7 +30,8 @@ from torch import Tensor
 
 from gptlab.attention import CausalSelfAttention
 from gptlab.checkpoint import SHIPPED, load_checkpoint, save_checkpoint
-from gptlab.config import PRESETS, GPTConfig, read_config
+from gptlab.config import PRESETS, GPTConfig
+from gptlab.config_file import read_config
 from gptlab.flops import forward_flops
 from gptlab.generation import generate
 from gptlab.model import GPT

@@ -15,7 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from gptlab.config import PRESETS, GPTConfig, config_json, json_object, read_config
+from gptlab.config import PRESETS, GPTConfig
+from gptlab.config_file import config_json, json_object, read_config
 from gptlab.files import replacing
 from gptlab.ledger import Ledger
 from gptlab.model import GPT

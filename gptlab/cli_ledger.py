@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gptlab.config import PRESETS, GPTConfig, read_config
+from gptlab.config import PRESETS, GPTConfig
+from gptlab.config_file import read_config
 from gptlab.files import replacing
 from gptlab.flops import forward_flops
 from gptlab.ledger import Ledger, Row

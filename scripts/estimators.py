@@ -26,7 +26,8 @@ from typing import Any
 
 import torch
 
-from gptlab.config import PRESETS, config_json
+from gptlab.config import PRESETS
+from gptlab.config_file import config_json
 from gptlab.files import replacing
 from gptlab.ledger import Ledger
 from gptlab.model import GPT

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from gptlab import PRESETS, GPTConfig, Ledger, save_checkpoint
 from gptlab.checkpoint import inspect_checkpoint
 from gptlab.cli import app
-from gptlab.config import config_json
+from gptlab.config_file import config_json
 from tests.conftest import TINY, make_model
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from gptlab import PRESETS
 from gptlab.cli import app
 from gptlab.cli_memory import both_units, largest_batch, parse_size, what_would_fit
-from gptlab.config import config_json
+from gptlab.config_file import config_json
 from gptlab.memory.forms import training_memory, without_dropout
 from gptlab.memory.replay import replay
 from gptlab.memory.step import TrainingStep

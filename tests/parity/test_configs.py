@@ -12,7 +12,7 @@ from transformers import CONFIG_MAPPING, GPT2Config, GPT2LMHeadModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from gptlab import GPTConfig, Ledger
-from gptlab.config import read_config
+from gptlab.config_file import read_config
 
 SAME_NAME = (
     "vocab_size",

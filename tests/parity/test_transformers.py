@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPT
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from gptlab import GPT, PRESETS, generate, get_tokenizer, load_checkpoint, save_checkpoint
-from gptlab.config import config_json
+from gptlab.config_file import config_json
 from gptlab.generation import sample_probs
 from gptlab.ledger import Ledger
 from gptlab.tying import is_tied
