@@ -242,6 +242,11 @@ def test_gelu_and_layer_norm_at_known_points():
     assert outside[0, 1, -1] == pytest.approx(1.33, abs=0.01)
 
 
+def test_what_layer_norm_asks_for_cannot_be_read_as_the_mistake_of_eps_outside_the_root():
+    assert "divide by √(variance + eps)" in find("layer_norm").task
+    assert "plus eps" not in find("layer_norm").task
+
+
 def test_torchs_default_gelu_and_std_are_named():
     assert examine(find("gelu"), F.gelu).diagnosis.id == "erf"
 

@@ -61,9 +61,9 @@ def cases(rng: random.Random) -> list[tuple[Tensor, Tensor, Tensor, float]]:
 EXERCISE = Exercise(
     name="layer_norm",
     chapter=4,
-    task="layer_norm(x, gain, bias, eps) normalises each vector of x, shape (B, T, C): subtract its mean, divide by "
-    "the root of its variance plus eps, multiply by gain and add bias, both of shape (C,). The variance is the mean "
-    "squared distance from the mean.",
+    task="layer_norm(x, gain, bias, eps) normalises each vector of x, shape (B, T, C): subtract its mean and divide by "
+    "√(variance + eps); then multiply by gain and add bias, both of shape (C,). The variance is the mean squared "
+    "distance from the mean.",
     difficulty="easy",
     minutes=10,
     reference=reference,
