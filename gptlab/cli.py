@@ -145,7 +145,7 @@ def memory(
     trace: Annotated[bool, typer.Option("--trace", help="also run it on fake tensors, and compare")] = False,
     json: Annotated[bool, typer.Option("--json", help="one JSON object with every number")] = False,
 ) -> None:
-    """Predict the memory of a training step of SOURCE, its peak to the byte; or of generating text with it.
+    """Predict the memory of a training step of SOURCE, its peak to the byte on a CPU; or of generating text with it.
 
     With --fits the exit status is 1 if it does not fit.
     """

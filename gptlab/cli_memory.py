@@ -20,6 +20,7 @@ from gptlab.memory.forms import (
     InferenceMemory,
     TrainingMemory,
     inference_memory,
+    made_for,
     training_memory,
     without_dropout,
 )
@@ -136,6 +137,7 @@ def training_json(source: str, memory: TrainingMemory) -> str:
         "peak": {"bytes": peak.live, "phase": peak.phase, "operation": peak.operation},
         "at_the_peak": memory.at_the_peak,
         "phases": memory.timeline.phases,
+        "made_for": made_for(),
         "not_counted": memory.not_counted,
     }
     return json.dumps(content, indent=2, ensure_ascii=False)
@@ -292,6 +294,6 @@ def _print(table: Table, console: Console) -> None:
 
 def _not_counted(lines: tuple[str, ...], console: Console) -> None:
     console.print()
-    console.print(Text("For PyTorch's kernels on the CPU. Not counted:"))
+    console.print(Text(f"{made_for()} Not counted:"))
     for line in lines:
         console.print(Text(f"  {line}"))

@@ -11,7 +11,7 @@ from gptlab import PRESETS
 from gptlab.cli import app
 from gptlab.cli_memory import both_units, largest_batch, parse_size, what_would_fit
 from gptlab.config_file import config_json
-from gptlab.memory.forms import training_memory, without_dropout
+from gptlab.memory.forms import TORCH, training_memory, without_dropout
 from gptlab.memory.replay import replay
 from gptlab.memory.step import TrainingStep
 from tests.memory.steps import SMALL, tiny_step
@@ -40,7 +40,7 @@ def test_the_table_has_every_part_and_the_peak_in_bytes_and_both_units():
     assert "6,407.85" in result.stdout, "MB"
     assert "6,111.00" in result.stdout, "MiB"
     assert "= 6.408 GB = 5.968 GiB" in result.stdout
-    assert "Not counted" in result.stdout
+    assert f"PyTorch {TORCH}, with which it was measured. Not counted:" in result.stdout
 
 
 def test_no_number_is_cut_in_a_narrow_terminal(monkeypatch):

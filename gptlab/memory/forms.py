@@ -1,13 +1,14 @@
 """Memory predicted from the config, in bytes, without PyTorch.
 
 The letters of the formulas: n_params parameters; L, C, H, V, T, B from the config and the batch; N = B · T tokens;
-S = B · H · T² attention weights. The predictions are those of PyTorch's kernels on the CPU. On a GPU a few differ:
-a dropout mask takes one byte a number, and the library keeps buffers of its own.
+S = B · H · T² attention weights. The predictions are those of PyTorch's kernels on the CPU, in the version TORCH. On a
+GPU a few differ: a dropout mask takes one byte a number, and the library keeps buffers of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, get_args
 
 from gptlab.config import GPTConfig
@@ -17,6 +18,9 @@ from gptlab.memory.step import TrainingStep
 from gptlab.memory.timeline import Timeline
 from gptlab.memory.weights import quantized_bytes
 
+TORCH = "2.13.0"
+"""The version of PyTorch that the predictions follow, operation by operation, and with which they were measured."""
+
 NOT_COUNTED = (
     "what Python, PyTorch's own code and the data loader take",
     "what the allocator rounds up, and holds back when a tensor is freed",
@@ -24,6 +28,18 @@ NOT_COUNTED = (
     "the random state that checkpointing keeps for dropout, 5,056 B a block",
     "on a GPU the CUDA context and the libraries' workspaces, several hundred MB",
 )
+
+
+def made_for() -> str:
+    """A sentence: the version of PyTorch that the predictions are for, and the one that is installed, if another."""
+    sentence = f"For the CPU kernels of PyTorch {TORCH}, with which it was measured."
+    try:
+        here = version("torch").partition("+")[0]
+    except PackageNotFoundError:
+        return sentence
+    return (
+        sentence if here == TORCH else f"{sentence} Installed is {here}, where a few operations may differ."
+    )
 
 
 @dataclass(frozen=True)
@@ -68,7 +84,7 @@ class TrainingMemory:
 
 
 def training_memory(config: GPTConfig, *, batch_size: int, context: int, **how: Any) -> TrainingMemory:
-    """Predict the memory of a training step, its peak to the byte.
+    """Predict the memory of a training step, its peak to the byte, for PyTorch's CPU kernels in the version TORCH.
 
     Args:
         config: the model; its dropout counts.

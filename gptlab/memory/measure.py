@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +15,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from gptlab.memory.run import build, run_steps, step_loss, switches
 from gptlab.memory.step import TrainingStep
-
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would announce its start on the terminal
 
 
 def allocator_peaks(step: TrainingStep, count: int = 2) -> dict[str, int]:
@@ -33,7 +32,10 @@ def allocator_peaks(step: TrainingStep, count: int = 2) -> dict[str, int]:
         open_range[0].__enter__()
 
     # acc_events: without it PyTorch 2.11 warns that it will clear events which nobody asks for.
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
+    with (
+        quiet_profiler(),
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler,
+    ):
         run_steps(step, mark, count=count)
         open_range.pop().__exit__(None, None, None)
     events = profiler.profiler.kineto_results.events()
@@ -49,6 +51,19 @@ def allocator_peaks(step: TrainingStep, count: int = 2) -> dict[str, int]:
         live += nbytes
         peaks[phase] = max(peaks.get(phase, 0), live)
     return peaks
+
+
+@contextmanager
+def quiet_profiler() -> Iterator[None]:
+    """The profiler would announce its start and its end on the terminal. It asks the environment whether to."""
+    variable = "KINETO_LOG_LEVEL"
+    before = os.environ.get(variable)
+    os.environ.setdefault(variable, "99")
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(variable, None)
 
 
 class SavedBytes:

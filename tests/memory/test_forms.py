@@ -1,12 +1,15 @@
 """Closed forms against what autograd saves and what exists."""
 
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 import torch
 
 from gptlab import GPT, PRESETS, KVCache
 from gptlab.generation import next_logits
+from gptlab.memory import forms
 from gptlab.memory.forms import (
     activations,
     inference_memory,
@@ -21,6 +24,7 @@ from gptlab.memory.step import TrainingStep
 from gptlab.memory.trace import LiveBytes
 from tests.memory.steps import SMALL, random_steps, tiny_step
 
+ROOT = Path(__file__).parents[2]
 GPT2 = without_dropout(PRESETS["gpt2"])
 
 
@@ -177,3 +181,33 @@ def test_run_steps_trains_without_changing_what_it_is_given():
     run_steps(step, phases.append)
     once = ["step", "forward", "backward", "forward", "backward", "optimizer", "end"]
     assert phases == ["build", *once, *once]
+
+
+# The version that the predictions are for
+
+
+def test_the_version_is_the_one_that_is_pinned_and_tested():
+    pins = (ROOT / "requirements.txt").read_text("utf-8")
+    assert f"\ntorch=={forms.TORCH}\n" in pins
+    assert f"PyTorch {forms.TORCH}'s CPU kernels" in (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("installed", "said"),
+    [
+        ("2.13.0", "with which it was measured."),
+        ("2.13.0+cpu", "with which it was measured."),
+        ("2.8.0", "Installed is 2.8.0, where a few operations may differ."),
+        ("2.14.1+cu130", "Installed is 2.14.1, where a few operations may differ."),
+        (None, "with which it was measured."),
+    ],
+)
+def test_it_is_said_which_version_is_meant_and_which_one_is_there(monkeypatch, installed, said):
+    def version(name):
+        if installed is None:
+            raise PackageNotFoundError(name)
+        return installed
+
+    monkeypatch.setattr(forms, "version", version)
+    assert forms.made_for().startswith(f"For the CPU kernels of PyTorch {forms.TORCH}, ")
+    assert forms.made_for().endswith(said)
