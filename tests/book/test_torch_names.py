@@ -33,6 +33,7 @@ FALSE_FRIENDS = {
     *("equal", "var", "std", "max", "min"),  # one answer for all; n - 1; pairs when there is a dim
     *("transpose", "view", "repeat", "flatten"),  # other arguments, or another result
     *("bool", "long", "device"),  # dtypes and devices of PyTorch, and the methods that convert
+    "data",  # the tensor without its history, not its bytes
 }
 # What is not PyTorch's here, though a tensor has an attribute of that name.
 OTHERS = {
