@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -27,10 +28,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
 
 from gptlab.data import Tokens, windows_in_order
 from gptlab.generation import evaluating
 from gptlab.memory.sharding import RankBytes
+from gptlab.memory.timeline import Moment, Timeline
+from gptlab.memory.trace import LiveBytes
 from gptlab.model import GPT
 from gptlab.training import IGNORE, Run, TrainingSettings, count_targets, training_loss
 from gptlab.tying import is_tied
@@ -281,9 +285,67 @@ def rank_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> RankBytes:
 
 def _held(tensors: Iterable[Tensor]) -> int:
     """Bytes of the storages behind the tensors, each once."""
-    local = (t.to_local() if isinstance(t, DTensor) else t for t in (t.detach() for t in tensors))
-    storages = (t.untyped_storage() for t in local)
+    storages = (_local(t).untyped_storage() for t in tensors)
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor that is split, or the tensor."""
+    tensor = tensor.detach()
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def trace_rank(run: SharedRun) -> Timeline:
+    """Take two steps with a run that has taken none, and watch: what this rank has alive along the second one.
+
+    After each operation of the forward and the backward pass. Whole weights of FSDP2 count while their memory is there;
+    what gloo takes to send them does not.
+    """
+    live = _LiveOnRank()
+    live.watch(run.model.parameters())
+    for _ in range(2):
+        live.timeline = Timeline()
+        x, y = run.batches.next()
+        live.watch([x, y])
+        with live:
+            run.backward(x, y)
+        run.optimizer.step()
+        run.optimizer.zero_grad()
+        live.watch(tree_leaves([list(values.values()) for values in run.optimizer.state.values()]))
+    return live.timeline
+
+
+class _LiveOnRank(LiveBytes):
+    """As :class:`LiveBytes`, for storages that are emptied and filled again, as FSDP2 does with whole weights.
+
+    Born is what is watched, and results. An argument that was neither is gloo's.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+
+    def watch(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            self._born(_local(tensor).untyped_storage())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.add.Tensor and self._sums_gradients(*args):
+            func = torch.ops.aten.add_.Tensor
+        result = func(*args, **(kwargs or {}))
+        given = {t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in given:
+                self._born(tensor.untyped_storage())
+        there = [storage for ref in list(self._storages.values()) if (storage := ref()) is not None]
+        live = sum(storage.nbytes() for storage in there)
+        self.timeline.moments.append(Moment(self.phase, func.overloadpacket.__name__, live))
+        return result
+
+    def _born(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key not in self._storages:
+            self._storages[key] = weakref.ref(storage, lambda _: self._storages.pop(key))
 
 
 def _whole(value: Any) -> Any:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from gptlab import GPT, PRESETS
-from gptlab.distributed import SharedRun, joined, rank_bytes
+from gptlab.distributed import SharedRun, joined, rank_bytes, trace_rank
 from gptlab.training import LogRow, TrainingSettings, parameter_groups, resume, train
 
 # 59 rows do not go into two equal parts; nine held-out windows are a batch of eight, and one.
@@ -108,6 +108,9 @@ def train_and_measure(folder: Path, strategy: str, shared) -> None:
     untied = shared(make_model(replace(CONFIG, tie_word_embeddings=False)), few, TOKENS)
     found["untied"] = [row.loss for row in train(untied, folder / "untied")]
 
+    if strategy == "fsdp":
+        found["step"] = trace_rank(shared(make_model(), replace(SETTINGS, micro_batches=1), TOKENS)).moments
+
     learner, before_parts = shared(make_model(), SETTINGS, TOKENS), []
     learner.loss_model.register_forward_pre_hook(
         lambda *_: before_parts.append(rank_bytes(learner.model, learner.optimizer).gradients), prepend=True
@@ -141,6 +144,9 @@ def hold(folder: Path, device: torch.device) -> None:
             run.backward(*run.batches.next())
             run.optimizer.step()
             held[f"{name} {strategy}"] = asdict(rank_bytes(run.model, run.optimizer))
+            if strategy == "fsdp":
+                fresh = SharedRun(make_model(config), settings, TOKENS % 5, strategy="fsdp", device=device)
+                held[f"{name} step"] = trace_rank(fresh).moments
     (folder / f"{dist.get_rank()}.json").write_text(json.dumps(held), "utf-8")
 
 

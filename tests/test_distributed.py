@@ -16,7 +16,11 @@ import torch.distributed as dist
 
 from gptlab import GPT, load_checkpoint
 from gptlab.distributed import SharedRun
-from gptlab.memory.sharding import per_rank_bytes
+from gptlab.ledger import Ledger
+from gptlab.memory.replay import replay
+from gptlab.memory.sharding import fsdp_step_bytes, per_rank_bytes
+from gptlab.memory.step import TrainingStep
+from gptlab.memory.timeline import Moment
 from gptlab.training import LogRow, Run, backward, load_state, read_log, resume, train
 from gptlab.tying import is_tied
 from tests.distributed_process import (
@@ -259,6 +263,58 @@ def test_what_two_ranks_hold_is_what_the_form_says_to_the_byte_in_every_step(tog
         assert rank["bytes after alone"] == {**asdict(expected), "gradients": 0}
 
 
+def norms_and_tables(moments: list[Moment], config) -> dict[str, int]:
+    """What is alive in each block at its last norm in the forward pass and in the backward pass, and at the end."""
+    blocks = config.n_layer
+    live: dict[str, list[int]] = {}
+    for moment in moments:
+        live.setdefault(moment.operation, []).append(moment.live)
+    forward, backward = live["native_layer_norm"], live["native_layer_norm_backward"]
+    found = {f"forward, block {i}": forward[2 * i + 1] for i in range(blocks)}
+    found |= {f"backward, block {i}": backward[2 * (blocks - i)] for i in range(blocks)}
+    last = "add" if config.tie_word_embeddings else "embedding_dense_backward"
+    return found | {"backward, tables": live[last][-1]}
+
+
+def assert_holds_along_the_step(
+    traced: list, config, rank: int, ranks: int, batch_size: int, context: int
+) -> None:
+    """A rank has alive what one process has, but for weights, gradients and moments, where it has what the form says.
+
+    And the ids of the whole batch, their count (8 bytes), its share and the sum of losses (4 each), and from the
+    backward pass on the loss times the ranks (4).
+    """
+    size = {
+        name: 4 * Ledger.from_config(config).subtotal(name) for name in ("", "h.0.", "ln_f", "wte", "wpe")
+    }
+    L, whole = config.n_layer, {}  # what one process holds
+    for i in range(L):
+        whole[f"forward, block {i}"] = 3 * size[""]
+        whole[f"backward, block {i}"] = 3 * size[""] + size["wte"] + size["ln_f"] + (L - i) * size["h.0."]
+    tables = 3 if config.tie_word_embeddings else 2
+    whole["backward, tables"] = (
+        3 * size[""] + L * size["h.0."] + size["ln_f"] + size["wpe"] + tables * size["wte"]
+    )
+
+    alone = replay(TrainingStep(config, batch_size // ranks, context, loss="fused")).moments
+    alone = norms_and_tables([moment for moment in alone if moment.phase != "optimizer"], config)
+    form, more_ids = fsdp_step_bytes(config, ranks, rank), 16 * (batch_size - batch_size // ranks) * context
+    expected = {
+        name: alone[name] - whole[name] + form[name] + more_ids + 8 + 4 + 4 + 4 * name.startswith("backward")
+        for name in whole
+    }
+    assert norms_and_tables([Moment(*moment) for moment in traced], config) == expected
+    assert set(form) == {"before", *whole, "after"}
+
+
+@pytest.mark.slow
+def test_along_a_step_two_ranks_hold_what_the_form_says_to_the_byte(together):
+    if together.strategy == "ddp":
+        pytest.skip("the form is FSDP2's")
+    for i, rank in enumerate(together.ranks):
+        assert_holds_along_the_step(rank["step"], CONFIG, i, 2, 8, 16)
+
+
 @pytest.mark.slow
 def test_between_the_parts_of_a_step_a_rank_holds_no_more_of_the_gradient_than_after_it(together):
     for rank, expected in zip(together.ranks, per_rank_bytes(CONFIG, 2, together.strategy), strict=True):
@@ -274,6 +330,8 @@ def test_what_four_ranks_hold_is_what_the_form_says_to_the_byte_where_nothing_di
         for strategy in ("ddp", "zero1", "fsdp"):
             expected = [asdict(held) for held in per_rank_bytes(config, 4, strategy)]
             assert [rank[f"{name} {strategy}"] for rank in ranks] == expected, (name, strategy)
+        for i, rank in enumerate(ranks):
+            assert_holds_along_the_step(rank[f"{name} step"], config, i, 4, 4, 3)
 
 
 # When something goes wrong

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from gptlab.memory.forms import (
     without_dropout,
 )
 from gptlab.memory.measure import saved_bytes
-from gptlab.memory.replay import Replay
+from gptlab.memory.replay import Replay, replay
 from gptlab.memory.run import build, make_optimizer, run_steps
 from gptlab.memory.step import TrainingStep
 from gptlab.memory.trace import LiveBytes
@@ -99,6 +100,26 @@ def test_the_sixteen_byte_rule_and_its_exceptions():
 
     assert state("fp32") == state("amp") == state("master") == 16 * 124_439_808 == 1_991_036_928
     assert state("bf16") == 8 * 124_439_808
+
+
+def test_of_72_ways_to_compute_a_step_one_keeps_2_5_to_4_gb_and_peaks_at_5_to_6():
+    """The claim that is made of batch 4, context 1,024. Autocast's peak is inside, and what it keeps is not."""
+    ways = {}
+    for precision in ("fp32", "amp", "bf16", "master"):
+        for attention, checkpointing, dropout in product(("sdpa", "explicit"), (False, True), (False, True)):
+            config = PRESETS["gpt2"] if dropout else GPT2
+            for loss in ("full", "chunked", "fused") if precision == "fp32" else ("full", "chunked"):
+                step = TrainingStep(config, 4, 1024, precision, attention, checkpointing, loss)
+                kept, peak = sum(activations(step).values()), replay(step).peak.live
+                inside = 2.5e9 <= kept <= 4e9, 5e9 <= peak <= 6e9
+                ways[precision, attention, checkpointing, dropout, loss] = inside
+    assert len(ways) == 72
+    assert [way for way, inside in ways.items() if all(inside)] == [
+        ("master", "explicit", False, False, "full")
+    ]
+    assert ways["amp", "sdpa", False, False, "full"] == (False, True)
+    assert sum(kept for kept, _ in ways.values()) == 6
+    assert sum(peaked for _, peaked in ways.values()) == 2
 
 
 def test_adamw_has_no_state_before_the_first_step_and_its_exact_state_after_it():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gptlab import PRESETS, GPTConfig, Ledger
 from gptlab.memory import sharding
-from gptlab.memory.sharding import STRATEGIES, RankBytes, per_rank_bytes, zero_bytes
+from gptlab.memory.sharding import STRATEGIES, RankBytes, fsdp_step_bytes, per_rank_bytes, zero_bytes
 
 P = 124_439_808
 
@@ -134,6 +134,61 @@ def test_the_ranks_together_hold_every_moment_once_and_one_rank_holds_everything
 def test_another_strategy_or_no_rank_is_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         per_rank_bytes(PRESETS["gpt2"], *arguments)
+
+
+# Along a step
+
+
+def test_the_fullest_moment_of_gpt2s_step_on_two_ranks_is_what_was_measured_but_for_what_is_no_state():
+    stored = json.loads((files("gptlab") / "assets/sharding.json").read_text("utf-8"))
+    ids, counters, numbers = 2 * 8 * 2 * 64, 4 * 148, 28  # count, share, losses and their sum
+    for rank, found in enumerate(stored["fullest moment of a step with fsdp"]):
+        form = fsdp_step_bytes(GPTConfig(**stored["config"]), 2, rank)
+        assert max(form, key=form.__getitem__) == "backward, tables"
+        assert found == {"operation": "add", "live": form["backward, tables"] + ids + counters + numbers}
+
+
+def test_on_eight_ranks_gpt2s_step_adds_up_by_hand():
+    V, T, C = 50257, 1024, 768
+    block, root = 12 * C * C + 13 * C, V * C + T * C + 2 * C
+    assert root / P == pytest.approx(0.3165, abs=5e-5)
+    eighth = (P + 7 * C) // 8  # 50,264 rows of the table would divide by eight; all else does
+    kept = 4 * eighth + 8 * eighth
+    whole = kept + 4 * (root + 7 * C)
+    form = fsdp_step_bytes(PRESETS["gpt2"], 8)
+    assert form["before"] == kept
+    assert form["forward, block 7"] == whole + 2 * 4 * block
+    assert form["backward, block 1"] == whole + 4 * (V * C + 2 * C) + 4 * 4 * block + 10 * 4 * block // 8
+    assert (
+        form["backward, tables"] == whole + 4 * (3 * V * C + T * C + 2 * C) + 4 * block + 12 * 4 * block // 8
+    )
+    assert form["backward, tables"] == max(form.values()) == 881_429_760
+    assert form["after"] == kept + 4 * eighth == 248_890_368
+
+
+@given(config=odd_configs(), ranks=st.integers(2, 9), data=st.data())
+def test_a_rank_never_holds_less_in_a_step_than_before_it_and_what_stays_is_the_other_form(
+    config, ranks, data
+):
+    rank = data.draw(st.integers(0, ranks - 1))
+    form, kept = fsdp_step_bytes(config, ranks, rank), per_rank_bytes(config, ranks, "fsdp")[rank]
+    assert form["before"] == kept.parameters + kept.moments == min(form.values())
+    assert form["after"] == kept.total
+    assert list(form)[1] == "forward, block 0"
+    assert list(form)[-3:] == ["backward, block 0", "backward, tables", "after"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "rank", "message"),
+    [
+        (1, 0, "world_size=1 must be at least 2: one rank has nobody to share with"),
+        (2, 2, "rank=2 must be from 0 to 1"),
+        (2, -1, "rank=-1 must be from 0 to 1"),
+    ],
+)
+def test_a_rank_that_is_not_there_or_is_alone_is_named(ranks, rank, message):
+    with pytest.raises(ValueError, match=message):
+        fsdp_step_bytes(PRESETS["gpt2"], ranks, rank)
 
 
 def test_the_example_in_the_docstring_holds():
