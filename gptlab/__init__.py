@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gptlab.lazy import lookup
+from gptlab.lazy import lazily
 
 if TYPE_CHECKING:
     from gptlab.cache import KVCache
@@ -74,4 +74,4 @@ __all__ = [
 ]
 
 
-__getattr__, __dir__ = lookup(__name__, _HOME)
+__getattr__, __dir__ = lazily(__name__, _HOME)

@@ -1,29 +1,31 @@
-"""Names that a package offers and its modules hold: looked up when they are first used, so that importing stays quick."""
+"""Names of a package that are imported when they are first used, so that importing the package is quick."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 
-def lookup(package: str, home: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The functions ``__getattr__`` and ``__dir__`` of a package (PEP 562).
+def lazily(package: str, homes: dict[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """What a package's ``__init__`` assigns to ``__getattr__`` and ``__dir__`` (PEP 562).
 
     Args:
-        package: its name.
-        home: for each public name the module of the package that holds it.
+        package: its name; its ``__all__`` lists the names of ``homes``.
+        homes: for each public name the module of the package in which it stands.
     """
-    names = vars(sys.modules[package])
 
     def get(name: str) -> Any:
-        if name not in home:
-            raise AttributeError(
-                f"module {package!r} has no attribute {name!r}; it offers {', '.join(names['__all__'])}"
-            )
-        value = getattr(importlib.import_module(f"{package}.{home[name]}"), name)
-        names[name] = value  # the next access does not come here
+        module = sys.modules[package]
+        if name not in homes:
+            offered = ", ".join(module.__all__)
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; it offers {offered}")
+        value = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        setattr(module, name, value)  # the next access does not come here
         return value
 
-    return get, lambda: sorted({*names, *names["__all__"]})
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *homes})
+
+    return get, names

@@ -1,8 +1,9 @@
 """Memory predicted from the config, in bytes, without PyTorch.
 
 The letters of the formulas: n_params parameters; L, C, H, V, T, B from the config and the batch; N = B · T tokens;
-S = B · H · T² attention weights. The predictions are those of PyTorch's kernels on the CPU, in the version TORCH. On a
-GPU a few differ: a dropout mask takes one byte a number, and the library keeps buffers of its own.
+S = B · H · T² attention weights. The predictions are those of PyTorch's kernels on the CPU, of the version
+:data:`MEASURED_WITH`: another one may keep other tensors. On a GPU a few differ: a dropout mask takes one byte a
+number, and the library keeps buffers of its own.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from gptlab.memory.step import TrainingStep
 from gptlab.memory.timeline import Timeline
 from gptlab.memory.weights import quantized_bytes
 
-TORCH = "2.13.0"
-"""The version of PyTorch that the predictions follow, operation by operation, and with which they were measured."""
+MEASURED_WITH = "2.13.0"
+"""The version of PyTorch whose steps the predictions were compared with, byte by byte."""
 
 NOT_COUNTED = (
     "what Python, PyTorch's own code and the data loader take",
@@ -27,19 +28,17 @@ NOT_COUNTED = (
     "what a kernel takes for itself while it runs",
     "the random state that checkpointing keeps for dropout, 5,056 B a block",
     "on a GPU the CUDA context and the libraries' workspaces, several hundred MB",
+    f"what another PyTorch does otherwise: the bytes were measured with PyTorch {MEASURED_WITH}",
 )
 
 
-def made_for() -> str:
-    """A sentence: the version of PyTorch that the predictions are for, and the one that is installed, if another."""
-    sentence = f"For the CPU kernels of PyTorch {TORCH}, with which it was measured."
+def other_pytorch() -> str | None:
+    """The version of PyTorch that is installed, if it is another one than the predictions were measured with."""
     try:
-        here = version("torch").partition("+")[0]
+        installed = version("torch").partition("+")[0]  # 2.13.0+cpu: the same, built without CUDA
     except PackageNotFoundError:
-        return sentence
-    return (
-        sentence if here == TORCH else f"{sentence} Installed is {here}, where a few operations may differ."
-    )
+        return None
+    return None if installed == MEASURED_WITH else installed
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class TrainingMemory:
 
 
 def training_memory(config: GPTConfig, *, batch_size: int, context: int, **how: Any) -> TrainingMemory:
-    """Predict the memory of a training step, its peak to the byte, for PyTorch's CPU kernels in the version TORCH.
+    """Predict the memory of a training step, its peak to the byte with PyTorch 2.13.0 (:data:`MEASURED_WITH`).
 
     Args:
         config: the model; its dropout counts.

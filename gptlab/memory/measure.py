@@ -17,6 +17,22 @@ from gptlab.memory.run import build, run_steps, step_loss, switches
 from gptlab.memory.step import TrainingStep
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Kineto, the library below PyTorch's profiler, from announcing itself on the terminal.
+
+    It reads the variable once, when a process profiles for the first time. So its own log stays quiet afterwards, too;
+    the environment is as before, and a level that is set already counts.
+    """
+    chosen = "KINETO_LOG_LEVEL" in os.environ
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    try:
+        yield
+    finally:
+        if not chosen:
+            del os.environ["KINETO_LOG_LEVEL"]
+
+
 def allocator_peaks(step: TrainingStep, count: int = 2) -> dict[str, int]:
     """Run the step on real tensors, and read in PyTorch's profiler what its CPU allocator handed out.
 
@@ -33,7 +49,7 @@ def allocator_peaks(step: TrainingStep, count: int = 2) -> dict[str, int]:
 
     # acc_events: without it PyTorch 2.11 warns that it will clear events which nobody asks for.
     with (
-        quiet_profiler(),
+        _quiet(),
         profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler,
     ):
         run_steps(step, mark, count=count)
@@ -51,19 +67,6 @@ def allocator_peaks(step: TrainingStep, count: int = 2) -> dict[str, int]:
         live += nbytes
         peaks[phase] = max(peaks.get(phase, 0), live)
     return peaks
-
-
-@contextmanager
-def quiet_profiler() -> Iterator[None]:
-    """The profiler would announce its start and its end on the terminal. It asks the environment whether to."""
-    variable = "KINETO_LOG_LEVEL"
-    before = os.environ.get(variable)
-    os.environ.setdefault(variable, "99")
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(variable, None)
 
 
 class SavedBytes:

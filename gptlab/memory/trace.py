@@ -81,13 +81,13 @@ def trace_step(step: TrainingStep, *, fake: bool = True) -> Timeline:
             live.timeline = Timeline()
         live.phase = phase
 
-    with fake_tensors(step) if fake else nullcontext(), live:
+    with _fake_tensors(step) if fake else nullcontext(), live:
         run_steps(step, mark)
     return live.timeline
 
 
 @contextmanager
-def fake_tensors(step: TrainingStep) -> Iterator[None]:
+def _fake_tensors(step: TrainingStep) -> Iterator[None]:
     """Tensors without values. The one value that memory depends on, in the fused loss, is what it is in the step."""
     look = fused_loss.is_one
     fused_loss.is_one = lambda gradient: step.micro_batches == 1  # else the loss was divided

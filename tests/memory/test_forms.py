@@ -12,9 +12,11 @@ from gptlab import GPT, PRESETS, KVCache
 from gptlab.generation import next_logits
 from gptlab.memory import forms
 from gptlab.memory.forms import (
+    MEASURED_WITH,
     activations,
     inference_memory,
     kv_cache_bytes,
+    other_pytorch,
     training_memory,
     without_dropout,
 )
@@ -27,6 +29,26 @@ from tests.memory.steps import SMALL, random_steps, tiny_step
 
 ROOT = Path(__file__).parents[2]
 GPT2 = without_dropout(PRESETS["gpt2"])
+
+
+def test_the_version_that_was_measured_with_is_the_pinned_one():
+    assert f"\ntorch=={MEASURED_WITH}\n" in (ROOT / "requirements.txt").read_text("utf8")
+
+
+def test_where_a_text_promises_bytes_it_names_the_version():
+    named = f"PyTorch {MEASURED_WITH}"
+    for file in ("README.md", "gptlab/cli.py", "gptlab/memory/forms.py", "gptlab/memory/replay.py"):
+        text = (ROOT / file).read_text("utf8")
+        assert "peak" in text
+        assert named in text, file
+
+
+def test_no_pytorch_at_all_is_not_another_version(monkeypatch):
+    def missing(package):
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr(forms, "version", missing)
+    assert other_pytorch() is None
 
 
 @pytest.mark.parametrize("number", range(60))
@@ -202,33 +224,3 @@ def test_run_steps_trains_without_changing_what_it_is_given():
     run_steps(step, phases.append)
     once = ["step", "forward", "backward", "forward", "backward", "optimizer", "end"]
     assert phases == ["build", *once, *once]
-
-
-# The version that the predictions are for
-
-
-def test_the_version_is_the_one_that_is_pinned_and_tested():
-    pins = (ROOT / "requirements.txt").read_text("utf-8")
-    assert f"\ntorch=={forms.TORCH}\n" in pins
-    assert f"PyTorch {forms.TORCH}'s CPU kernels" in (ROOT / "README.md").read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("installed", "said"),
-    [
-        ("2.13.0", "with which it was measured."),
-        ("2.13.0+cpu", "with which it was measured."),
-        ("2.8.0", "Installed is 2.8.0, where a few operations may differ."),
-        ("2.14.1+cu130", "Installed is 2.14.1, where a few operations may differ."),
-        (None, "with which it was measured."),
-    ],
-)
-def test_it_is_said_which_version_is_meant_and_which_one_is_there(monkeypatch, installed, said):
-    def version(name):
-        if installed is None:
-            raise PackageNotFoundError(name)
-        return installed
-
-    monkeypatch.setattr(forms, "version", version)
-    assert forms.made_for().startswith(f"For the CPU kernels of PyTorch {forms.TORCH}, ")
-    assert forms.made_for().endswith(said)

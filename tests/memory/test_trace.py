@@ -1,9 +1,5 @@
 """The instruments: what they see, and that running under them changes nothing."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -111,18 +107,3 @@ def test_master_weights_move_where_bfloat16_weights_do_not():
     assert with_master.masters[0].item() == pytest.approx(0.9341956, abs=1e-6)
     assert weight.item() == torch.tensor(0.9341956).bfloat16().item()
     assert weight.grad is None
-
-
-def test_the_profiler_is_quiet_and_the_environment_is_as_it_was():
-    """In a process of its own: the profiler asks once. Importing changes nothing, nor does measuring."""
-    code = (
-        "import os; before = dict(os.environ)\n"
-        "from gptlab.memory.measure import allocator_peaks\n"
-        "assert dict(os.environ) == before, 'after importing'\n"
-        "from tests.memory.steps import tiny_step\n"
-        "allocator_peaks(tiny_step())\n"
-        "assert dict(os.environ) == before, 'after measuring'"
-    )
-    clean = {name: value for name, value in os.environ.items() if name != "KINETO_LOG_LEVEL"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=clean)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
