@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
+from markdown_pieces import Piece, masked, pieces
 from notebooks import dump, write
 from prose_numbers import read_notebook
 
@@ -155,20 +156,28 @@ def in_book_order(book: Path) -> list[Path]:
 # Where a term may stand
 
 NOT_TEXT = re.compile(
-    r"^(?P<fence>[\s>]*(?:`{3,}|~{3,}))[^\n]*\n.*?(?:^(?P=fence)[^\n]*$|\Z)"  # a code block
-    r"|(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)"  # code in a line
-    r"|\$\$.*?\$\$|\$[^$\n]+\$"  # maths
-    r"|!?\[[^\]]*\]\([^)]*\)"  # a link or an image
-    r"|^\s*\#{1,6}\s[^\n]*$|^\s*\|[^\n]*$|^\s*\*\*[^*\n]+\*\*\s*$"  # a heading, a row of a table, a bold line
-    r"|<[^>\n]+>"  # HTML
+    r"^\s*\*\*[^*\n]+\*\*\s*$"  # a line that is bold as a whole
     r'|"[^"\n]*"',  # what somebody else says
-    re.MULTILINE | re.DOTALL,
+    re.MULTILINE,
 )
 
 
 def blank(text: str) -> str:
     """The text with everything that is no running text replaced by as many zero bytes."""
-    return NOT_TEXT.sub(lambda found: "\0" * len(found.group()), text)
+    plain = masked(text, lambda piece: not is_running_text(piece))
+    return NOT_TEXT.sub(lambda found: "\0" * len(found.group()), plain)
+
+
+def is_running_text(piece: Piece) -> bool:
+    """Whether a piece is neither code, maths nor a link, and not in a heading, a table or a block of HTML."""
+    words = piece.kind in ("text", "escape", "entity")
+    return words and not piece.linked and piece.block not in ("heading", "table", "html")
+
+
+def links(text: str) -> Iterator[re.Match[str]]:
+    """The links to terms that are links for readers, too, and not code."""
+    openings = {piece.start for piece in pieces(text) if piece.kind == "opening"}
+    return (found for found in LINK.finditer(text) if found.start() in openings)
 
 
 def text_cells(nb: nbformat.NotebookNode) -> Iterator[int]:
@@ -224,7 +233,7 @@ def all_uses(terms: list[Term], name: str, nb: nbformat.NotebookNode) -> Iterato
     pattern = pattern_of(terms)
     for i in text_cells(nb):
         source = nb.cells[i].source
-        found = [(link.start(), link.end(), link["id"], True) for link in LINK.finditer(source)]
+        found = [(link.start(), link.end(), link["id"], True) for link in links(source)]
         for match in pattern.finditer(blank(source)):
             group = match.lastgroup or ""
             found.append((match.start(), match.end(), terms[int(group[1:].split("_")[0])].id, False))
@@ -248,14 +257,11 @@ def unlink(nb: nbformat.NotebookNode, terms: list[Term]) -> None:
     """Remove the links that `link` could have made, so that a term whose first use has moved is linked there."""
     words = {term.id: re.compile(rf"\*?(?:{term.pattern})\*?", re.IGNORECASE) for term in terms}
     for i in text_cells(nb):
-        nb.cells[i].source = LINK.sub(
-            lambda link: (
-                link["text"]
-                if link["id"] in words and words[link["id"]].fullmatch(link["text"])
-                else link.group()
-            ),
-            nb.cells[i].source,
-        )
+        source = nb.cells[i].source
+        for found in reversed(list(links(source))):  # the last first, so that the places before it stay
+            if found["id"] in words and words[found["id"]].fullmatch(found["text"]):
+                source = source[: found.start()] + found["text"] + source[found.end() :]
+        nb.cells[i].source = source
 
 
 def link(terms: list[Term], notebooks: dict[str, nbformat.NotebookNode]) -> None:
@@ -307,10 +313,12 @@ def problems(terms: list[Term], notebooks: dict[str, nbformat.NotebookNode], pag
     explained = set(symbols(page))
     for name, nb in notebooks.items():
         text = "\n\n".join(cell.source for cell in nb.cells if cell.cell_type == "markdown")
-        links = [match["id"] for match in LINK.finditer(text)]
-        found += [f"{name}: a link to term-{one}, which {PAGE} has not" for one in sorted({*links} - known)]
-        if len(links) > MAX_LINKS:
-            found.append(f"{name}: {len(links)} links to {PAGE}, {MAX_LINKS} at most; let a term start later")
+        linked = [match["id"] for match in links(text)]
+        found += [f"{name}: a link to term-{one}, which {PAGE} has not" for one in sorted({*linked} - known)]
+        if len(linked) > MAX_LINKS:
+            found.append(
+                f"{name}: {len(linked)} links to {PAGE}, {MAX_LINKS} at most; let a term start later"
+            )
         for symbol in symbols(text):
             if symbol not in explained:
                 found.append(f"{name}: ${symbol}$ is in its table of symbols, and not in that of {PAGE}")

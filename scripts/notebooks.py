@@ -34,6 +34,7 @@ import ipykernel.kernelspec
 import nbformat
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
+from markdown_pieces import masked, pieces
 from nbclient import NotebookClient
 from nbclient.exceptions import CellControlSignal, CellExecutionError
 from nbformat import NotebookNode
@@ -378,15 +379,15 @@ OUTSIDE_MATHS = [
 def markdown_problems(cell: NotebookNode) -> Iterable[str]:
     if not cell.source.strip():
         yield "an empty Markdown cell; delete it"
-    if re.search(r"^[\s>]*(`{3,}|~{3,})\s*\{", cell.source, re.MULTILINE):
+    if any(piece.kind == "fence" and piece.info.startswith("{") for piece in pieces(cell.source)):
         yield "a MyST directive; write a quotation: > **Common trap.** text"
-    text = re.sub(r"^[\s>]*(`{3,}|~{3,}).*?^[\s>]*\1", "", cell.source, flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(r"(?<![}`])(`+)[^`]+\1", "code", text)  # inline code, but not a role's
-    without_maths = re.sub(r"\$\$.*?\$\$|\$[^$\n]*\$", "maths", text, flags=re.DOTALL)
-    for patterns, where in ((ANYWHERE, text), (OUTSIDE_MATHS, without_maths)):
+    no_text = {"code", "fence", "comment"}
+    text = masked(cell.source, lambda piece: piece.kind in no_text)
+    plain = masked(cell.source, lambda piece: piece.kind in no_text | {"maths", "escape"})
+    for patterns, where in ((ANYWHERE, text), (OUTSIDE_MATHS, plain)):
         for pattern, what, remedy in patterns:
-            if found := re.search(pattern, where, re.MULTILINE):
-                yield f"{what} ({found.group().strip()!r}); {remedy}"
+            if match := re.search(pattern, where, re.MULTILINE):
+                yield f"{what} ({match.group().strip()!r}); {remedy}"
     for block in re.findall(r"\$\$.*?\$\$", text, re.DOTALL):
         if r"\tag" in block and "\\\\" in block:
             yield r"\\ together with \tag, which Colab shows wrongly; use \begin{aligned} with \cr"

@@ -83,7 +83,7 @@ def test_the_longer_term_is_meant_where_two_begin() -> None:
         "![a token](a.svg)",
         "# A token",
         "### A token",
-        "| token |",
+        "| token |\n|---|\n| token |",
         "**What is a token?**",
         '"A token", they say',
         "<b title='token'>",

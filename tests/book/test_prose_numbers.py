@@ -195,6 +195,8 @@ def test_every_rounding_passes_and_every_other_last_digit_fails(case: tuple[int,
     [
         "12 blocks of 12 heads, 4 tokens, 16 bytes, 2 FLOPs, 0.5, 1e-5, $10^{-5}$, $12C^2$, $4BT$",
         "In 2017, and in the 2010s, on 2017-06-12, as Vaswani et al., 2017 and Radford et al. (2019) say",
+        "It came out in June 2017, since 1999, in 2017 and 2019, in 1998–2003; the paper of 2017 is old. (2019)",
+        "[Gage, 1994](b.md); [Radford et al.,\n2019](b.md), section 2; [Su et al. (2021)](b.md); Ba et al. (2022, 2023).",
         "# 10.12 A heading\n\nSee section 10.12, Eq. (10.12), Eqs. (10.12) and (10.13), § 11.25",
         "GPT-2 (124M)",
         "It takes 25 minutes; allow 100-120 minutes.",
@@ -232,6 +234,15 @@ def test_exempt(text: str) -> None:
         ("154&nbsp;MB and 154\nMB", ["154\u00a0MB", "154\nMB"]),
         ("85M parameters, 9 % of them, 5 GB", ["85M", "9 %", "5 GB"]),
         ("In 2,017 rows, 2048 MB, 1899", ["2,017", "2048 MB", "1899"]),
+        ("GPT-3 reads 2048 tokens, or 2000 tokens", ["2048", "2000"]),
+        ("1 in 1999 positions; one in 1999; in 1999 positions", ["1999", "1999", "1999"]),
+        ("In 1990 to 2000 rows", ["2000"]),
+        (
+            "It prints 1999. A context of 2000, a batch (2000, 16) and 1999-dimensional",
+            ["1999", "2000", "2000", "1999"],
+        ),
+        ("`1999`, `zeros(2000)`, $2000$, $T = 1999$, in 2000 × 12", ["1999", "2000", "2000", "1999", "2000"]),
+        ("In 1999 [positions](a.ipynb), in 2000 `rows`", ["1999", "2000"]),
         ("Chapter 10 GB, figure 1,024, GPT-2 (125M), GPT-2 small (124M)", ["10 GB", "1,024", "125M", "124M"]),
         (f"First 40 GB, then 45M {MARK}", ["40 GB"]),
         (f"It has 40 GB. The rest is told elsewhere {MARK}", ["40 GB"]),
@@ -239,6 +250,12 @@ def test_exempt(text: str) -> None:
 )
 def test_claims(text: str, found: list[str]) -> None:
     assert [number.text for number in claims(text)] == found
+
+
+def test_no_year_lies_in_the_future_and_no_clock_decides_which_do() -> None:
+    assert claims(f"In {prose_numbers.LAST_YEAR}, it ends.") == []
+    (number,) = claims(f"In {prose_numbers.LAST_YEAR + 1}, it ends.")
+    assert number.text == "2027"  # raise LAST_YEAR by hand, and this with it
 
 
 # Notebooks
