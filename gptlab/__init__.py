@@ -6,8 +6,9 @@ Names are resolved when they are first used, so ``import gptlab`` is quick and l
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gptlab.lazy import lazily
 
 if TYPE_CHECKING:
     from gptlab.cache import KVCache
@@ -73,13 +74,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'gptlab' has no attribute {name!r}; it offers {', '.join(__all__)}")
-    value = getattr(importlib.import_module(f"gptlab.{_HOME[name]}"), name)
-    globals()[name] = value  # the next access does not come here
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(__name__, _HOME)

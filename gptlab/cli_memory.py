@@ -17,9 +17,11 @@ from rich.text import Text
 from gptlab.cli_ledger import find, save_figure
 from gptlab.config import GPTConfig
 from gptlab.memory.forms import (
+    MEASURED_WITH,
     InferenceMemory,
     TrainingMemory,
     inference_memory,
+    other_pytorch,
     training_memory,
     without_dropout,
 )
@@ -137,6 +139,7 @@ def training_json(source: str, memory: TrainingMemory) -> str:
         "at_the_peak": memory.at_the_peak,
         "phases": memory.timeline.phases,
         "not_counted": memory.not_counted,
+        "pytorch": {"measured_with": MEASURED_WITH, "other_installed": other_pytorch()},
     }
     return json.dumps(content, indent=2, ensure_ascii=False)
 
@@ -295,3 +298,6 @@ def _not_counted(lines: tuple[str, ...], console: Console) -> None:
     console.print(Text("For PyTorch's kernels on the CPU. Not counted:"))
     for line in lines:
         console.print(Text(f"  {line}"))
+    if installed := other_pytorch():
+        how = "nothing was measured with it; --trace compares a training step"
+        console.print(Text(f"Installed is PyTorch {installed}: {how}"))

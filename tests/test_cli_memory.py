@@ -11,7 +11,8 @@ from gptlab import PRESETS
 from gptlab.cli import app
 from gptlab.cli_memory import both_units, largest_batch, parse_size, what_would_fit
 from gptlab.config import config_json
-from gptlab.memory.forms import training_memory, without_dropout
+from gptlab.memory import forms
+from gptlab.memory.forms import MEASURED_WITH, training_memory, without_dropout
 from gptlab.memory.replay import replay
 from gptlab.memory.step import TrainingStep
 from tests.memory.steps import SMALL, tiny_step
@@ -98,6 +99,25 @@ def test_every_result_says_what_is_not_counted(options):
     output = run(app, [*STEP[:-2], *options]).stdout
     assert "what the allocator rounds up" in output
     assert "CUDA context" in output
+    assert f"measured with PyTorch {MEASURED_WITH}" in output
+
+
+@pytest.mark.parametrize("options", [[], ["--fits", "8GB"], ["--fits", "1GB"], ["--inference"]])
+def test_another_pytorch_than_the_one_measured_with_is_named(options, monkeypatch):
+    monkeypatch.setattr(forms, "version", lambda package: "2.8.1+cpu")
+    assert (
+        "Installed is PyTorch 2.8.1: nothing was measured with it" in run(app, [*STEP[:-2], *options]).stdout
+    )
+    monkeypatch.setattr(forms, "version", lambda package: f"{MEASURED_WITH}+cu130")
+    assert "Installed is" not in run(app, [*STEP[:-2], *options]).stdout
+
+
+def test_json_names_both_versions_of_pytorch(config_file, monkeypatch):
+    command = ["memory", config_file, "--batch", "2", "--context", "16", "--json"]
+    for installed, other in ((f"{MEASURED_WITH}+cpu", None), ("2.8.1", "2.8.1")):
+        monkeypatch.setattr(forms, "version", lambda package, installed=installed: installed)
+        found = json.loads(run(app, command).stdout)["pytorch"]
+        assert found == {"measured_with": MEASURED_WITH, "other_installed": other}
 
 
 def test_a_step_whose_state_alone_is_too_large_has_no_switch():

@@ -1,4 +1,7 @@
-"""Let a docstring say `gptlab.generate`, as a reader would, and link to where it is documented."""
+"""Let a docstring say `gptlab.generate`, as a reader would, and link to where it is documented.
+
+The same for the names of `gptlab.memory`.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,21 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.nodes import make_refnode
 
 import gptlab
+import gptlab.memory
+
+PUBLIC = {"gptlab": gptlab.__all__, "gptlab.memory": gptlab.memory.__all__}
 
 
 def resolve(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Element
 ) -> nodes.Element | None:
-    """Link a top-level name of the package, which it only looks up, to the module that holds it."""
+    """Link a name that a package only looks up to the module that holds it."""
     package, _, name = node.get("reftarget", "").rpartition(".")
-    if node.get("refdomain") != "py" or package != "gptlab" or name not in gptlab.__all__:
+    if node.get("refdomain") != "py" or name not in PUBLIC.get(package, ()):
         return None
     suffix = f".{name}"
     domain = cast(PythonDomain, env.get_domain("py"))
-    homes = [full for full in domain.objects if full.startswith("gptlab.") and full.endswith(suffix)]
+    homes = [full for full in domain.objects if full.startswith(f"{package}.") and full.endswith(suffix)]
     if len(homes) != 1:
         return None
     place = domain.objects[homes[0]]

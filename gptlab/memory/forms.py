@@ -1,13 +1,15 @@
 """Memory predicted from the config, in bytes, without PyTorch.
 
 The letters of the formulas: n_params parameters; L, C, H, V, T, B from the config and the batch; N = B · T tokens;
-S = B · H · T² attention weights. The predictions are those of PyTorch's kernels on the CPU. On a GPU a few differ:
-a dropout mask takes one byte a number, and the library keeps buffers of its own.
+S = B · H · T² attention weights. The predictions are those of PyTorch's kernels on the CPU, of the version
+:data:`MEASURED_WITH`: another one may keep other tensors. On a GPU a few differ: a dropout mask takes one byte a
+number, and the library keeps buffers of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, get_args
 
 from gptlab.config import GPTConfig
@@ -17,13 +19,26 @@ from gptlab.memory.step import TrainingStep
 from gptlab.memory.timeline import Timeline
 from gptlab.memory.weights import quantized_bytes
 
+MEASURED_WITH = "2.13.0"
+"""The version of PyTorch whose steps the predictions were compared with, byte by byte."""
+
 NOT_COUNTED = (
     "what Python, PyTorch's own code and the data loader take",
     "what the allocator rounds up, and holds back when a tensor is freed",
     "what a kernel takes for itself while it runs",
     "the random state that checkpointing keeps for dropout, 5,056 B a block",
     "on a GPU the CUDA context and the libraries' workspaces, several hundred MB",
+    f"what another PyTorch does otherwise: the bytes were measured with PyTorch {MEASURED_WITH}",
 )
+
+
+def other_pytorch() -> str | None:
+    """The version of PyTorch that is installed, if it is another one than the predictions were measured with."""
+    try:
+        installed = version("torch").partition("+")[0]  # 2.13.0+cpu: the same, built without CUDA
+    except PackageNotFoundError:
+        return None
+    return None if installed == MEASURED_WITH else installed
 
 
 @dataclass(frozen=True)
@@ -68,7 +83,7 @@ class TrainingMemory:
 
 
 def training_memory(config: GPTConfig, *, batch_size: int, context: int, **how: Any) -> TrainingMemory:
-    """Predict the memory of a training step, its peak to the byte.
+    """Predict the memory of a training step, its peak to the byte with PyTorch 2.13.0 (:data:`MEASURED_WITH`).
 
     Args:
         config: the model; its dropout counts.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,21 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from gptlab.memory.run import build, run_steps, step_loss, switches
 from gptlab.memory.step import TrainingStep
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would announce its start on the terminal
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Kineto, the library below PyTorch's profiler, from announcing itself on the terminal.
+
+    It reads the variable once, when a process profiles for the first time. So its own log stays quiet afterwards, too;
+    the environment is as before, and a level that is set already counts.
+    """
+    chosen = "KINETO_LOG_LEVEL" in os.environ
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    try:
+        yield
+    finally:
+        if not chosen:
+            del os.environ["KINETO_LOG_LEVEL"]
 
 
 def allocator_peaks(step: TrainingStep, count: int = 2) -> dict[str, int]:
@@ -33,7 +48,10 @@ def allocator_peaks(step: TrainingStep, count: int = 2) -> dict[str, int]:
         open_range[0].__enter__()
 
     # acc_events: without it PyTorch 2.11 warns that it will clear events which nobody asks for.
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
+    with (
+        _quiet(),
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler,
+    ):
         run_steps(step, mark, count=count)
         open_range.pop().__exit__(None, None, None)
     events = profiler.profiler.kineto_results.events()

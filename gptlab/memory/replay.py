@@ -1,4 +1,6 @@
-"""A training step replayed on sizes: its timeline and its peak to the byte, without PyTorch and in milliseconds.
+"""A training step replayed on sizes: its timeline and its peak, without PyTorch and in milliseconds.
+
+The bytes are those of PyTorch 2.13.0 (``MEASURED_WITH`` in :mod:`gptlab.memory.forms`).
 
 :class:`Replay` is GPT-2 once more, line by line as in ``model.py``, ``block.py`` and ``unembedding.py``, with each
 operation reduced to what it allocates and saves.

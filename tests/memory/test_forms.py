@@ -1,16 +1,21 @@
 """Closed forms against what autograd saves and what exists."""
 
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 import torch
 
 from gptlab import GPT, PRESETS, KVCache
 from gptlab.generation import next_logits
+from gptlab.memory import forms
 from gptlab.memory.forms import (
+    MEASURED_WITH,
     activations,
     inference_memory,
     kv_cache_bytes,
+    other_pytorch,
     training_memory,
     without_dropout,
 )
@@ -22,6 +27,27 @@ from gptlab.memory.trace import LiveBytes
 from tests.memory.steps import SMALL, random_steps, tiny_step
 
 GPT2 = without_dropout(PRESETS["gpt2"])
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_version_that_was_measured_with_is_the_pinned_one():
+    assert f"\ntorch=={MEASURED_WITH}\n" in (ROOT / "requirements.txt").read_text("utf8")
+
+
+def test_where_a_text_promises_bytes_it_names_the_version():
+    named = f"PyTorch {MEASURED_WITH}"
+    for file in ("README.md", "gptlab/cli.py", "gptlab/memory/forms.py", "gptlab/memory/replay.py"):
+        text = (ROOT / file).read_text("utf8")
+        assert "peak" in text
+        assert named in text, file
+
+
+def test_no_pytorch_at_all_is_not_another_version(monkeypatch):
+    def missing(package):
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr(forms, "version", missing)
+    assert other_pytorch() is None
 
 
 @pytest.mark.parametrize("number", range(60))
