@@ -188,14 +188,14 @@ def links(text: str) -> Iterator[re.Match[str]]:
 
 
 def text_cells(nb: nbformat.NotebookNode) -> Iterator[int]:
-    """The Markdown cells of a notebook, without the exercises and without what folds."""
+    """The Markdown cells of a notebook, without the exercises and their solutions, but with the answers to guesses."""
     in_exercises = False
     for i, cell in enumerate(nb.cells):
         if cell.cell_type != "markdown":
             continue
         if heading := re.match(r"## (.+)", cell.source):
             in_exercises = heading[1].strip() == "Exercises"
-        if not in_exercises and not cell.source.startswith("<details"):
+        if not in_exercises and not cell.source.startswith("<details>"):
             yield i
 
 

@@ -59,7 +59,25 @@ TAGS = {"hide-input", "hide-output", "hide-cell", "remove-cell", "remove-input",
 }
 MIMES = {"text/plain", "text/html", "text/markdown", "text/latex", "image/png", "image/svg+xml"}
 MAX_LINES = 30  # of a code cell
+MAX_COLUMNS = 76  # of a line of code that is shown: what the page holds without scrolling sideways
 MAX_PNG, MAX_WIDTH = 150_000, 1600  # bytes, pixels
+FOLDED = {"hide-input", "hide-cell", "remove-input", "remove-cell"}  # code that a reader need not see
+ANSWER = '<details class="answer"><summary><b>Open when you have guessed</b></summary>\n\n'
+
+# Notebooks whose guesses, reports and long lines are still in the old form; a name goes when its notebook is done.
+OLD_FORM = {
+    *(
+        "pytorch",
+        "01-tokens",
+        "02-input-tensor",
+        "03-attention",
+        "04-block",
+        "05-whole-model",
+        "06-unembedding",
+    ),
+    *("07-weight-tying", "08-parameter-ledger", "09-memory", "10-training", "11-generation"),
+    *("claims-checked", "which-124m"),
+}
 
 # The code outside the notebook that decides what a figure shows.
 DRAWING = ("gptlab/config.py", "gptlab/ledger.py", "gptlab/memory/*.py", "gptlab/plots/**/*.py")
@@ -230,9 +248,11 @@ def write(path: Path, text: str) -> None:
 # Check
 
 
-def problems(nb: NotebookNode, root: Path) -> list[str]:
+def problems(nb: NotebookNode, root: Path, old_form: bool = False) -> list[str]:
     """Everything that is wrong with a notebook's stored state, one line each: where, what, what to do."""
     found = [*invalid(nb), *stale(nb, root), *colab_problems(nb), *count_problems(nb)]
+    if not old_form:
+        found += [*guess_problems(nb), *shown_problems(nb)]
     for i, cell in enumerate(nb.cells):
         check = {"code": code_problems, "markdown": markdown_problems}.get(cell.cell_type, raw_problems)
         found += [f"{name_of(nb, i)}: {problem}" for problem in [*tag_problems(cell), *check(cell)]]
@@ -276,6 +296,43 @@ def count_problems(nb: NotebookNode) -> Iterable[str]:
             yield (
                 f"{name_of(nb, i)}: execution count {cell.execution_count} where {count} belongs, "
                 "so it was executed out of order; run: make notebooks"
+            )
+
+
+def guess_problems(nb: NotebookNode) -> Iterable[str]:
+    """A guess is a cell whose output is hidden, the cells of its figures, and one fold; see book/_ext/guesses.py."""
+    after = {i for i, cell in enumerate(nb.cells) if cell.source.startswith(ANSWER[:24])}
+    for i, cell in enumerate(nb.cells):
+        if "hide-output" not in cell.metadata.get("tags", []):
+            continue
+        answer = i + 1
+        while answer < len(nb.cells) and "hide-input" in nb.cells[answer].metadata.get("tags", []):
+            answer += 1
+        if answer not in after:
+            yield f"{name_of(nb, i)}: a hidden output without its answer; let a Markdown cell follow: {ANSWER[:-2]}"
+        after.discard(answer)
+    for i in sorted(after):
+        yield f"{name_of(nb, i)}: an answer without its guess; tag the code cell before it hide-output"
+    for i, cell in enumerate(nb.cells):
+        text = cell.source.rstrip()
+        if text.startswith(ANSWER[:24]) and not (
+            text.startswith(ANSWER) and text.endswith("\n\n</details>") and text.count("</details>") == 1
+        ):
+            yield f"{name_of(nb, i)}: an answer is one fold; begin it with {ANSWER[:-2]}, end it with </details>"
+
+
+def shown_problems(nb: NotebookNode) -> Iterable[str]:
+    """What would disturb a reader in the code that is shown."""
+    for i, cell in enumerate(nb.cells):
+        if cell.cell_type != "code" or FOLDED & {*cell.metadata.get("tags", [])}:
+            continue
+        longest = max(map(len, cell.source.splitlines()), default=0)
+        if longest > MAX_COLUMNS:
+            yield f"{name_of(nb, i)}: a line of {longest} characters, {MAX_COLUMNS} at most; break it"
+        if re.search(r"(?<![\w.])report\(", cell.source):
+            yield (
+                f"{name_of(nb, i)}: report in code that is shown, which reads like echoing a number; print the number, "
+                "rounded to what all machines agree on"
             )
 
 
@@ -435,7 +492,7 @@ def work_on_notebook(mode: str, path: Path, root: Path) -> list[str]:
         nb.metadata["stored_from"] = nbformat.from_dict(digests(nb, root))
         print(f"{shown(path, root)}: executed in {time.monotonic() - began:.0f} s", flush=True)
     after = dump(nb)
-    found = problems(nb, root) if mode != "norm" else []
+    found = problems(nb, root, path.stem in OLD_FORM) if mode != "norm" else []
     if after != before:
         if mode == "check":
             found.append("not in normal form; run: python scripts/notebooks.py norm")

@@ -15,7 +15,9 @@ def test_a_notebook_gets_a_markdown_table_and_the_same_as_text():
         "| wte | 38,597,376 | 31.02% |\n"
         "| wpe | 786,432 | 0.63% |"
     )
-    assert data["text/plain"] == "part  parameters   share\nwte   38,597,376  31.02%\nwpe      786,432   0.63%"
+    assert (
+        data["text/plain"] == "part  parameters   share\nwte   38,597,376  31.02%\nwpe      786,432   0.63%"
+    )
 
 
 def test_a_parser_sees_every_cell_even_with_a_bar_in_it():
@@ -42,7 +44,8 @@ def test_a_column_stands_to_the_right_if_every_cell_is_a_number(column, right):
 
 
 @pytest.mark.parametrize(
-    ("value", "cell"), [(1_000_000, "1,000,000"), (True, "yes"), (False, "no"), (None, "None"), ("1000", "1000")]
+    ("value", "cell"),
+    [(1_000_000, "1,000,000"), (True, "yes"), (False, "no"), (None, "None"), ("1000", "1000")],
 )
 def test_what_a_cell_shows(value, cell):
     assert Table("x", [[value]]).rows == [[cell]]

@@ -213,6 +213,69 @@ def test_check_finds(
     assert any(message in line for line in check(book, capsys)), message
 
 
+FOLD = '<details class="answer"><summary><b>Open when you have guessed</b></summary>\n\nTwo.\n\n</details>'
+
+
+def guess_of(*cells: NotebookNode) -> list[str]:
+    """What is wrong with the guesses of a notebook, without the names of its cells."""
+    return [line.partition(": ")[2] for line in notebooks.guess_problems(v4.new_notebook(cells=list(cells)))]
+
+
+def tagged(tag: str) -> NotebookNode:
+    return v4.new_code_cell("print(1 + 1)", metadata={"tags": [tag]})
+
+
+def test_a_guess_is_a_hidden_output_its_figures_and_one_fold() -> None:
+    fold = v4.new_markdown_cell(FOLD)
+    assert guess_of(tagged("hide-output"), fold) == []
+    assert guess_of(tagged("hide-output"), tagged("hide-input"), fold) == []
+    assert guess_of(v4.new_code_cell("1"), v4.new_markdown_cell("<details><summary>Solution</summary>")) == []
+
+
+@pytest.mark.parametrize("then", [[], [v4.new_markdown_cell("It is two.")], [v4.new_code_cell("1")]])
+def test_a_hidden_output_that_text_answers_in_the_open_is_found(then: list[NotebookNode]) -> None:
+    (problem,) = guess_of(tagged("hide-output"), *then)
+    assert problem.startswith(
+        "a hidden output without its answer; let a Markdown cell follow: <details class="
+    )
+
+
+def test_an_answer_without_a_guess_is_found() -> None:
+    (problem,) = guess_of(v4.new_code_cell("1"), v4.new_markdown_cell(FOLD))
+    assert problem.startswith("an answer without its guess")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FOLD.replace("Open when you have guessed", "Why"),
+        FOLD + "\n\nAnd on.",
+        FOLD.replace("\n\n</details>", "\n</details>"),  # Markdown would go on as HTML
+        FOLD + "\n\n" + FOLD,
+    ],
+)
+def test_an_answer_that_is_not_one_fold_is_found(text: str) -> None:
+    (problem,) = guess_of(tagged("hide-output"), v4.new_markdown_cell(text))
+    assert problem.startswith("an answer is one fold")
+
+
+def test_code_that_is_shown_fits_the_page_and_reports_nothing() -> None:
+    def found(source: str, tag: str = "hide-output") -> list[str]:
+        cell = v4.new_code_cell(source, metadata={"tags": [tag]})
+        return [line.partition(": ")[2] for line in notebooks.shown_problems(v4.new_notebook(cells=[cell]))]
+
+    assert found("x" * 76) == found("x" * 99, "hide-input") == []
+    assert found("x" * 77) == ["a line of 77 characters, 76 at most; break it"]
+    assert found('report("loss", 1, "1")')[0].startswith("report in code that is shown")
+    assert found("self.report(1)") == found('report("loss", 1, "1")', "remove-cell") == []
+
+
+def test_no_notebook_stays_on_the_list_of_the_old_form_once_it_is_done() -> None:
+    for name in notebooks.OLD_FORM:
+        nb = notebooks.read_notebook(notebooks.ROOT / "book" / f"{name}.ipynb")
+        assert [*notebooks.guess_problems(nb), *notebooks.shown_problems(nb)], f"delete {name} from OLD_FORM"
+
+
 @pytest.mark.parametrize(
     "text",
     [

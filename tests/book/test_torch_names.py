@@ -5,7 +5,7 @@ A use is a name in a code cell that is shown: the last part of a chain such as `
 generator has. Code that is folded away (imports, the code of figures) need not be read, and does not count.
 
 A name is introduced where a Markdown cell first has it in `code`: on the page "PyTorch for people who know NumPy", in
-an earlier chapter, or before its use in the same one. What folds, and fenced code, introduces nothing.
+an earlier chapter, or before its use in the same one. A solution and fenced code introduce nothing.
 
 What NumPy calls by the same name needs no introduction, unless it is a FALSE_FRIEND. What Python's own types have as
 well, such as `split`, cannot be told from theirs, and is left out.
@@ -117,7 +117,7 @@ def uses(tree: ast.Module, imported: dict[str, str]) -> Iterator[str]:
 
 def introduced(cell: NotebookNode) -> set[str]:
     """The words in the inline code of a Markdown cell."""
-    if cell.source.startswith("<details"):
+    if cell.source.startswith("<details>"):
         return set()
     text = re.sub(r"^```.*?^```", "", cell.source, flags=re.M | re.S)
     return {word for code in re.findall(r"`([^`\n]+)`", text) for word in re.findall(r"\w+", code)}
@@ -194,13 +194,27 @@ def test_pytorchs_own_names_are_found_in_code(code: str, found: list[str]) -> No
     assert sorted(names(code)) == sorted(found)
 
 
-@pytest.mark.parametrize("text", ["`numel`", "Say `x.numel()`.", "| `torch.numel(x)` | how many |"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`numel`",
+        "Say `x.numel()`.",
+        "| `torch.numel(x)` | how many |",
+        '<details class="answer">\n\n`numel`\n\n</details>',
+    ],
+)
 def test_inline_code_introduces_a_name(text: str) -> None:
     assert names("x.numel()", text) == []
 
 
 @pytest.mark.parametrize(
-    "text", ["numel", "`numels`", "```python\nx.numel()\n```", "<details>\n\n`numel`\n\n</details>"]
+    "text",
+    [
+        "numel",
+        "`numels`",
+        "```python\nx.numel()\n```",
+        "<details><summary>Solution</summary>\n\n`numel`\n\n</details>",
+    ],
 )
 def test_other_text_does_not(text: str) -> None:
     assert names("x.numel()", text) == ["numel"]
