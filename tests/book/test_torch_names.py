@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import torch
 from nbformat import NotebookNode, v4
+from notebooks import ANSWER
 from prose_numbers import read_notebook
 
 ROOT = Path(__file__).parents[2]
@@ -250,12 +251,10 @@ def test_each_section_of_the_page_ends_with_a_guess_and_its_folded_answer() -> N
         question, answer, why = cells[end - 3 : end]
         assert re.search(r"^\*\*Guess\.\*\* .+\?$", question.source, re.M), heading
         assert answer.metadata["tags"] == ["hide-output"], heading
-        assert why.source.startswith("<details><summary><b>Why</b></summary>"), heading
+        assert why.source.startswith(ANSWER), heading
 
 
-def test_code_on_the_page_is_short_and_narrow() -> None:
+def test_code_on_the_page_is_short() -> None:
     for cell in read_notebook(ROOT / "book" / "pytorch.ipynb").cells:
         if cell.cell_type == "code" and "remove-cell" not in cell.metadata.get("tags", []):
-            lines = cell.source.splitlines()
-            assert len(lines) <= 8, cell.source
-            assert max(map(len, lines)) <= 76, cell.source
+            assert len(cell.source.splitlines()) <= 8, cell.source
