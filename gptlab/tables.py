@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 class Table:
     """Rows under a header; the last value of a cell shows it.
 
-    Integers get commas between their thousands. A column of numbers, in which every cell begins with a digit or a
-    sign, stands to the right. Text is Markdown: ``code`` between backticks, maths between dollars.
+    Integers get commas between their thousands. A column of numbers, in which every cell that is not empty
+    begins with a digit or a sign, stands to the right. Text is Markdown: ``code`` between backticks, maths between dollars.
 
     >>> Table("part | parameters", [("wte", 38_597_376), ("wpe", 786_432)])
     part  parameters
@@ -29,7 +29,8 @@ class Table:
             if len(row) != len(self.header):
                 raise ValueError(f"{row} has {len(row)} cells, the header {len(self.header)}: {self.header}")
         columns = list(zip(*self.rows, strict=True)) or [()] * len(self.header)
-        self.right = [bool(column) and all(map(_is_number, column)) for column in columns]
+        filled = [[cell for cell in column if cell] for column in columns]
+        self.right = [bool(column) and all(map(_is_number, column)) for column in filled]
 
     def _repr_markdown_(self) -> str:
         rule = ["---:" if right else "---" for right in self.right]

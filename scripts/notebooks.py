@@ -75,7 +75,7 @@ OLD_FORM = {
         "05-whole-model",
         "06-unembedding",
     ),
-    *("07-weight-tying", "08-parameter-ledger", "09-memory", "10-training", "11-generation"),
+    *("07-weight-tying", "09-memory", "10-training", "11-generation"),
     *("claims-checked", "which-124m"),
 }
 

@@ -33,6 +33,8 @@ def test_a_parser_sees_every_cell_even_with_a_bar_in_it():
         (["1", "-2.5", "+3 %", "−4"], True),
         ([1, 20], True),
         ([0.5, "12 GB"], True),
+        (["1", ""], True),
+        (["", ""], False),
         (["1", "none"], False),
         (["(2, 8)"], False),
         ([True, False], False),
