@@ -9,7 +9,8 @@ class Table:
     """Rows under a header; the last value of a cell shows it.
 
     Integers get commas between their thousands. A column of numbers, in which every cell that is not empty
-    begins with a digit or a sign, stands to the right. Text is Markdown: ``code`` between backticks, maths between dollars.
+    begins with a digit or a sign, stands to the right. Text is Markdown: ``code`` between backticks, maths between
+    dollars.
 
     >>> Table("part | parameters", [("wte", 38_597_376), ("wpe", 786_432)])
     part  parameters
