@@ -143,8 +143,8 @@ def first_gradients(pre_ln: bool, seed: int) -> list[float]:
     """Norm of the gradient for W2 in each block, at the first batch of a run with "full"."""
     model = fresh("full", seed)
     loss_of(model, random_batch(letters()), pre_ln).backward()
-    blocks: Any = model.h
-    return [round(block.mlp.c_proj.weight.grad.norm().item(), 4) for block in blocks]
+    stack: Any = model.h
+    return [round(block.mlp.c_proj.weight.grad.norm().item(), 4) for block in stack]
 
 
 def all_first_gradients() -> dict[str, list[float]]:
