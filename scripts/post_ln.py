@@ -3,15 +3,17 @@
     OMP_NUM_THREADS=1 python scripts/post_ln.py --out /tmp/post-ln
 
 Each training run leaves a file under --out, so that an interruption costs one run. When all are there, they go into
-gptlab/assets/post-ln.json, for chapter 4. On an idle core it takes ten minutes.
+gptlab/assets/post-ln.json, for chapter 10. On an idle core it takes ten minutes.
 
 Training: twelve blocks of width 64 read Shakespeare byte by byte. A run is named by its order, by "scaled" or "full"
 (the matrices that write into the stream begin with GPT-2's 1/√(2L), or like all others), by its learning rate, by
 the steps of its warm-up (0: none) and by its seed. Runs of one seed start from the same weights, but for that scale,
 and see the same batches.
 
-Gradients: the norm for the second matrix of each MLP (W2 in Xiong et al. 2020), in stacks of PyTorch's own layers,
-with and without a second attention that reads an encoder, drawn by Xavier's rule or as GPT-2 draws.
+Gradients: the norm for the second matrix of each MLP (W2 in Xiong et al. 2020). "first gradients" are those of the
+runs' first batch, without the scale. "gradients" are those of stacks of PyTorch's own layers, drawn by Xavier's rule
+or as GPT-2 draws, alone or with a second attention. That reads an encoder ("decoder"), or, to find out what it does,
+the stream that it adds to ("own"), or the same without sending a gradient back there ("detached").
 """
 
 from __future__ import annotations
@@ -49,6 +51,15 @@ KINDS = (  # order, scale, learning rate, steps of warm-up
     ("Pre-LN", "scaled", 2e-3, 0),
 )
 SEEDS = (0, 1, 2)
+STACKS = (  # what the second attention reads, how the weights are drawn
+    ("alone", "gpt2"),
+    ("alone", "xavier"),
+    ("decoder", "gpt2"),
+    ("decoder", "xavier"),
+    ("own", "xavier"),
+    ("detached", "xavier"),
+)
+SEEDS_OF_FIRST = range(8)
 STEPS, EVERY = 300, 10  # the losses of ten steps are stored as their mean
 BATCH, CONTEXT = 8, 32
 
@@ -97,19 +108,28 @@ def share_that_differs(x: Float[Tensor, "B T C"]) -> float:
     return ((x - x.mean(dim=(0, 1))).square().sum() / x.square().sum()).item()
 
 
+def random_batch(text: Int[Tensor, " N"]) -> Int[Tensor, "B T"]:
+    """Windows of the text from random places."""
+    return text[torch.randint(len(text) - CONTEXT, (BATCH, 1)) + torch.arange(CONTEXT)]
+
+
+def letters() -> Int[Tensor, " N"]:
+    """The text that the runs read, as bytes."""
+    return torch.tensor(list(data.shakespeare("validation").encode()))
+
+
 def train(
     pre_ln: bool, scale: str, rate: float, warmup: int, seed: int, steps: int = STEPS
 ) -> dict[str, Any]:
     """Losses, in means of ten steps, and what the trained model leaves of the differences between positions."""
-    text = torch.tensor(list(data.shakespeare("validation").encode()))
+    text = letters()
     model = fresh(scale, seed)
     optimizer = torch.optim.Adam(model.parameters())
     losses = []
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = rate * min(1, (step + 1) / max(1, warmup))
-        ids = text[torch.randint(len(text) - CONTEXT, (BATCH, 1)) + torch.arange(CONTEXT)]
         optimizer.zero_grad()
-        loss = loss_of(model, ids, pre_ln)
+        loss = loss_of(model, random_batch(text), pre_ln)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -119,14 +139,48 @@ def train(
     return {"loss": [round(mean, 4) for mean in means], "differs": round(share_that_differs(out), 4)}
 
 
+def first_gradients(pre_ln: bool, seed: int) -> list[float]:
+    """Norm of the gradient for W2 in each block, at the first batch of a run with "full"."""
+    model = fresh("full", seed)
+    loss_of(model, random_batch(letters()), pre_ln).backward()
+    stack: Any = model.h
+    return [round(block.mlp.c_proj.weight.grad.norm().item(), 4) for block in stack]
+
+
+def all_first_gradients() -> dict[str, list[float]]:
+    """For each order and seed: the norms, a number for each block."""
+    return {
+        f"{order} {seed}": first_gradients(pre_ln, seed)
+        for (order, pre_ln), seed in product(ORDERS.items(), SEEDS_OF_FIRST)
+    }
+
+
+class ReadsItsOwnStream(nn.TransformerDecoderLayer):
+    """Its second attention reads the stream that it adds to, in place of an encoder."""
+
+    def _mha_block(self, x: Tensor, mem: Tensor, *others: Any) -> Tensor:
+        return super()._mha_block(x, x, *others)
+
+
+class SendsNothingBack(nn.TransformerDecoderLayer):
+    """The same numbers, but no gradient passes from the second attention's keys and values into the stream."""
+
+    def _mha_block(self, x: Tensor, mem: Tensor, *others: Any) -> Tensor:
+        return super()._mha_block(x, x.detach(), *others)
+
+
+DECODERS = {"decoder": nn.TransformerDecoderLayer, "own": ReadsItsOwnStream, "detached": SendsNothingBack}
+
+
 def gradients(
-    pre_ln: bool, cross: bool, init: str, seed: int, width: int = 512, layers: int = 6
+    pre_ln: bool, kind: str, init: str, seed: int, width: int = 512, layers: int = 6
 ) -> list[float]:
     """Norm of the loss's gradient for W2 in each layer of a fresh stack that predicts the next of 256 tokens.
 
     Args:
         pre_ln: the norm on each branch, not on the stream.
-        cross: each layer has a second attention, which reads a fresh encoder of as many layers.
+        kind: ``"alone"``, or the kind of a layer with a second attention, one of ``DECODERS``; for ``"decoder"`` it
+            reads a fresh encoder of as many layers.
         init: ``"xavier"``, or ``"gpt2"`` for a normal distribution that stretches a vector as GPT-2's does.
         seed: for weights and tokens.
         width: of the stream, in heads of 64.
@@ -142,9 +196,9 @@ def gradients(
 
     encoder = stack()
     decoder: nn.TransformerEncoder | nn.TransformerDecoder = stack()
-    if cross:
+    if kind != "alone":
         final = nn.LayerNorm(width) if pre_ln else None
-        decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**options), layers, final)
+        decoder = nn.TransformerDecoder(DECODERS[kind](**options), layers, final)
     for parameter in (*encoder.parameters(), *decoder.parameters()):
         if parameter.dim() > 1 and init == "xavier":
             nn.init.xavier_uniform_(parameter)
@@ -155,10 +209,12 @@ def gradients(
     source, ids = torch.randint(256, (2, BATCH, CONTEXT))
     mask = nn.Transformer.generate_square_subsequent_mask(CONTEXT)
     x = table[ids] + places
-    if cross:
-        x = decoder(x, encoder(table[source] + places), tgt_mask=mask, tgt_is_causal=True)
-    else:
+    if kind == "alone":
         x = decoder(x, mask=mask, is_causal=True)
+    elif kind == "decoder":
+        x = decoder(x, encoder(table[source] + places), tgt_mask=mask, tgt_is_causal=True)
+    else:  # its own stream, of which it may read no more than the first attention
+        x = decoder(x, x, tgt_mask=mask, memory_mask=mask, tgt_is_causal=True)
     logits = x @ table.T / math.sqrt(width)
     F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
     return [round(layer.linear2.weight.grad.norm().item(), 4) for layer in decoder.layers]
@@ -167,10 +223,8 @@ def gradients(
 def all_gradients() -> dict[str, list[float]]:
     """For each order, kind of stack and way to draw: the norms, a number for each layer, of each seed."""
     return {
-        f"{order} {'decoder' if cross else 'alone'} {init} {seed}": gradients(pre_ln, cross, init, seed)
-        for init, cross, (order, pre_ln), seed in product(
-            ("xavier", "gpt2"), (True, False), ORDERS.items(), SEEDS
-        )
+        f"{order} {kind} {init} {seed}": gradients(pre_ln, kind, init, seed)
+        for (kind, init), (order, pre_ln), seed in product(STACKS, ORDERS.items(), SEEDS)
     }
 
 
@@ -195,6 +249,7 @@ def main() -> None:
     found = {
         "made by": "scripts/post_ln.py",
         "gradients": once("gradients", all_gradients),
+        "first gradients": once("first gradients", all_first_gradients),
         "runs": {name: once(name, partial(train, *settings)) for name, settings in every_run().items()},
     }
     with replacing(options.file) as temporary:

@@ -52,24 +52,6 @@ OF_OBJECTS = {
 # Still to be introduced, by notebook. It must be exact, so that it only shrinks.
 KNOWN: dict[str, set[str]] = {
     "02-input-tensor.ipynb": {"one_hot"},  # its prose says *one-hot*, never the function's name
-    "05-whole-model.ipynb": {
-        "fill_diagonal_",  # each of eight copies with one token changed
-        "qr",  # a random rotation, and one for each head
-        "block_diag",  # the heads' rotations as one matrix
-    },
-    "06-unembedding.ipynb": {
-        "logsumexp",  # the formula stands above, not its name
-        "normalize",  # rows of length 1
-        "FlopCounterMode",  # "PyTorch's counter"
-    },
-    "07-weight-tying.ipynb": {
-        "cross_entropy",  # chapter 6 computes it, and says it in words
-        "index_add",  # adds rows into a table at the tokens' places
-        *("FakeTensorMode", "sdpa_kernel", "MATH"),  # how the step is counted without being done
-        *("to_empty", "data_ptr"),  # a copy without values, and where the numbers lie
-    },
-    "10-training.ipynb": {"clip_grad_norm_", "clip_grad_value_"},  # *clipping*, explained in words
-    "11-generation.ipynb": {"index_fill"},  # minus infinity at the tokens that are left out
 }
 
 
