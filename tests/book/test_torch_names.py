@@ -49,11 +49,6 @@ OF_OBJECTS = {
     if not name.startswith("_")
 } - (PYTHONS | OTHERS)
 
-# Still to be introduced, by notebook. It must be exact, so that it only shrinks.
-KNOWN: dict[str, set[str]] = {
-    "02-input-tensor.ipynb": {"one_hot"},  # its prose says *one-hot*, never the function's name
-}
-
 
 def reading_order() -> list[str]:
     """The notebooks as the site has them."""
@@ -124,14 +119,10 @@ def not_introduced(notebooks: dict[str, NotebookNode]) -> list[tuple[str, int, s
 
 def test_every_name_of_pytorch_is_introduced_before_it_is_used() -> None:
     found = not_introduced({name: read_notebook(ROOT / "book" / name) for name in reading_order()})
-    news = [use for use in found if use[2] not in KNOWN.get(use[0], ())]
-    assert not news, "\n".join(
+    assert not found, "\n".join(
         f"{file}: cell {number}: {name}: say what it does, in a Markdown cell before, with its name in `code`"
-        for file, number, name in news
+        for file, number, name in found
     )
-    left = {(file, name) for file, _, name in found}
-    mended = [(file, name) for file, names in KNOWN.items() for name in names if (file, name) not in left]
-    assert not mended, f"introduced by now, or no longer used; delete from KNOWN: {sorted(mended)}"
 
 
 # --- the check itself, on small notebooks -------------------------------------------------------------------
