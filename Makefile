@@ -55,9 +55,10 @@ test: book
 	@rm -rf _build/nbval-home
 	@$(NBVAL) book
 
-# The package at the lowest versions that pyproject.toml allows, beside .venv. Needs the network once.
+# The package at the lowest versions that pyproject.toml allows, in a folder beside .venv. Needs the network once.
+# tests/parity is left out: the transformers of requirements.txt need a newer huggingface_hub.
 lowest: $(LOWEST)/.ready
-	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n 2 --dist loadscope -m "not slow" --ignore tests/book
+	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n 2 --dist loadscope -m "not slow" --ignore tests/book --ignore tests/parity
 
 $(LOWEST)/.ready: pyproject.toml requirements.txt scripts/lowest.py
 	$(PYTHON_IS_THERE)

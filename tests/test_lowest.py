@@ -86,7 +86,7 @@ def test_make_lowest_installs_the_pins_in_a_folder_of_its_own_and_runs_the_quick
     assert len(install) == 1
     assert install[0].endswith("--requirement .venv-lowest/requirements.txt --editable .")
     assert ".venv-lowest/bin/python -m pytest" in run
-    assert run.endswith('-m "not slow" --ignore tests/book')
+    assert run.endswith('-m "not slow" --ignore tests/book --ignore tests/parity')
     assert not [line for line in shown if ".venv/" in line], "the environment of the book is not touched"
 
 
