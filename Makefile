@@ -5,16 +5,26 @@ PYTHON ?= python3
 PORT ?= 8000
 BIN := .venv/bin
 READY := .venv/.ready
+LOWEST := .venv-lowest
 # Exercises are checked with an empty record, so that nothing depends on who runs the notebooks.
 NBVAL := GPTLAB_HOME='$(CURDIR)/_build/nbval-home' PYTHONPATH=scripts OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p nbval_hint -p validated --nbval --nbval-current-env \
 	--nbval-cell-timeout 300 --nbval-sanitize-with tests/nbval.cfg -n 2 --dist loadscope
 
-.PHONY: help setup book test lint notebooks gpu serve bench exercises repository release stamp clean
+# Before an environment is made: is there a Python for it?
+define PYTHON_IS_THERE
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	echo "Python 3.11 or newer is needed: install it, or name it: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+@$(PYTHON) -c 'import venv, ensurepip' || { \
+	echo "Python's venv module is missing: on Debian or Ubuntu, apt-get install python3-venv"; exit 1; }
+endef
+
+.PHONY: help setup book test lowest lint notebooks gpu serve bench exercises repository release stamp clean
 
 help:
 	@echo 'make book        set up, and build the site into _build/html'
 	@echo 'make test        set up, build the site, run all tests and every notebook'
 	@echo 'make setup       the environment alone'
+	@echo "make lowest      the package's quick tests with the lowest versions that pyproject.toml allows, in .venv-lowest"
 	@echo 'make notebooks   execute every notebook and store its outputs (NB=book/01-tokens.ipynb for one)'
 	@echo 'make gpu         on a machine with CUDA: the tests that need it, and what every notebook would print otherwise'
 	@echo 'make serve       show the built site on http://127.0.0.1:8000'
@@ -28,10 +38,7 @@ help:
 setup: $(READY)
 
 $(READY): requirements.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "Python 3.11 or newer is needed: install it, or name it: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@$(PYTHON) -c 'import venv, ensurepip' || { \
-		echo "Python's venv module is missing: on Debian or Ubuntu, apt-get install python3-venv"; exit 1; }
+	$(PYTHON_IS_THERE)
 	@echo 'Setting up .venv (the first time, PyTorch is a large download)'
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt --editable .
@@ -47,6 +54,19 @@ test: book
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
 	@rm -rf _build/nbval-home
 	@$(NBVAL) book
+
+# The package at the lowest versions that pyproject.toml allows, in a folder beside .venv. Needs the network once.
+# tests/parity is left out: the transformers of requirements.txt need a newer huggingface_hub.
+lowest: $(LOWEST)/.ready
+	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n 2 --dist loadscope -m "not slow" --ignore tests/book --ignore tests/parity
+
+$(LOWEST)/.ready: pyproject.toml requirements.txt scripts/lowest.py
+	$(PYTHON_IS_THERE)
+	@echo 'Setting up $(LOWEST) (the first time, PyTorch is a large download)'
+	@$(PYTHON) -m venv $(LOWEST)
+	@$(PYTHON) scripts/lowest.py --tools > $(LOWEST)/requirements.txt
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(LOWEST)/requirements.txt --editable .
+	@touch $@
 
 lint: $(READY)
 	@$(BIN)/ruff check .

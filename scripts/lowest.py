@@ -17,15 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = (
     *("pytest", "pytest-xdist", "hypothesis", "beartype"),
-    *(
-        "nbformat",
-        "nbclient",
-        "ipykernel",
-        "nbval",
-        "markdown-it-py",
-        "mdit-py-plugins",
-        "PyYAML",
-    ),  # for scripts/
+    *("nbformat", "nbclient", "ipykernel", "nbval", "markdown-it-py", "mdit-py-plugins"),  # for scripts/
+    "PyYAML",
 )
 MINIMUM = re.compile(r"([A-Za-z0-9_.-]+)>=([0-9]+(?:\.[0-9]+)*)")
 
@@ -52,9 +45,8 @@ def tools(root: Path = ROOT) -> list[str]:
     Raises:
         ValueError: one of them is not pinned there.
     """
-    pinned = dict(
-        re.findall(r"^([\w-]+)==(\S+)", (root / "requirements.txt").read_text("utf8"), re.MULTILINE)
-    )
+    requirements = (root / "requirements.txt").read_text("utf8")
+    pinned = dict(re.findall(r"^([\w-]+)==(\S+)", requirements, re.MULTILINE))
     if missing := [tool for tool in TOOLS if tool not in pinned]:
         raise ValueError(f"requirements.txt pins no {missing[0]}")
     return [f"{tool}=={pinned[tool]}" for tool in TOOLS]

@@ -47,7 +47,7 @@ def tracked() -> list[Path]:
     )
     if listing.returncode == 0:
         return [path for name in listing.stdout.splitlines() if (path := ROOT / name).is_file()]
-    made = re.compile(r"\.git|\.venv|\..*_cache|_build|__pycache__|shared|.*\.egg-info")
+    made = re.compile(r"\.git|\.venv(-lowest)?|\..*_cache|_build|__pycache__|shared|.*\.egg-info")
     found = (path for path in ROOT.rglob("*") if path.is_file())
     return [path for path in found if not any(map(made.fullmatch, path.relative_to(ROOT).parts))]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,17 @@ def test_ci_runs_what_the_script_for_ci_runs() -> None:
     assert targets
     assert re.findall(r"^make \w+$", commands("ci", "book"), re.MULTILINE) == targets
     assert "find_chromium" in commands("ci", "book")
+
+
+def test_the_lowest_versions_are_tried_on_the_lowest_python_with_the_same_torch_but_for_cuda() -> None:
+    steps = WORKFLOWS["ci"]["jobs"]["lowest"]["steps"]
+    pythons = [step["with"]["python-version"] for step in steps if "setup-python" in step.get("uses", "")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert [f">={python}" for python in pythons] == [project["requires-python"]]
+    *_, torch, tests = filter(None, commands("ci", "lowest").splitlines())
+    assert "pip install --index-url https://download.pytorch.org/whl/cpu " in torch
+    assert """ "$(python scripts/lowest.py | grep '^torch==')\"""" in torch
+    assert tests == "make lowest"
 
 
 def test_the_workflows_call_targets_and_scripts_that_exist() -> None:
