@@ -2,14 +2,15 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from gptlab import GPT, fused_loss
 from gptlab.memory.measure import SavedBytes, allocator_peaks, saved_bytes
-from gptlab.memory.run import MasterWeights, checkpointing, explicit_attention
+from gptlab.memory.run import MasterWeights, checkpointing, explicit_attention, run_steps
 from gptlab.memory.timeline import Moment, Timeline
 from gptlab.memory.trace import LiveBytes, trace_step
 from tests.conftest import make_model, random_ids
-from tests.memory.steps import random_steps, tiny_step
+from tests.memory.steps import SMALL, random_steps, tiny_step
 
 
 @pytest.mark.parametrize("number", range(6))
@@ -107,3 +108,15 @@ def test_master_weights_move_where_bfloat16_weights_do_not():
     assert with_master.masters[0].item() == pytest.approx(0.9341956, abs=1e-6)
     assert weight.item() == torch.tensor(0.9341956).bfloat16().item()
     assert weight.grad is None
+
+
+def test_checkpointing_runs_a_block_again_up_to_the_last_thing_it_keeps():
+    """So the MLP's second product, of 8 C² operations a token, is not run again (the formula of chapter 9)."""
+    counted = {}
+    for again in (False, True):
+        step = tiny_step(attention="explicit", checkpointing=again)
+        with FlopCounterMode(display=False) as counter:
+            run_steps(step, count=1)
+        counted[again] = counter.get_total_flops()
+    B, T, C, L = 2, 16, SMALL.n_embd, SMALL.n_layer
+    assert counted[True] - counted[False] == B * T * L * (24 * C**2 + 4 * T * C - 8 * C**2)
