@@ -280,7 +280,8 @@ def _weights_file(path: Path) -> Path:
 def _read(file: Path) -> tuple[dict[str, Tensor], str | None]:
     """The tensors under their clean names, and the config that :func:`save_checkpoint` put beside them."""
     try:
-        with safe_open(file, framework="pt") as opened:
+        # safetensors 0.5 reads onto the default device.
+        with torch.device("cpu"), safe_open(file, framework="pt") as opened:
             names = clean_names(opened.keys())
             kept = {old: name for old, name in names.items() if not MASK_BUFFER.fullmatch(name)}
             tensors = {name: opened.get_tensor(old) for old, name in kept.items()}

@@ -39,17 +39,22 @@ def lowest(root: Path = ROOT) -> list[str]:
     return pins
 
 
+def pinned(root: Path = ROOT) -> dict[str, str]:
+    """Each package of requirements.txt with its version."""
+    requirements = (root / "requirements.txt").read_text("utf8")
+    return dict(re.findall(r"^([\w-]+)==(\S+)", requirements, re.MULTILINE))
+
+
 def tools(root: Path = ROOT) -> list[str]:
     """What the tests need beside the package, in the versions of requirements.txt.
 
     Raises:
         ValueError: one of them is not pinned there.
     """
-    requirements = (root / "requirements.txt").read_text("utf8")
-    pinned = dict(re.findall(r"^([\w-]+)==(\S+)", requirements, re.MULTILINE))
-    if missing := [tool for tool in TOOLS if tool not in pinned]:
+    versions = pinned(root)
+    if missing := [tool for tool in TOOLS if tool not in versions]:
         raise ValueError(f"requirements.txt pins no {missing[0]}")
-    return [f"{tool}=={pinned[tool]}" for tool in TOOLS]
+    return [f"{tool}=={versions[tool]}" for tool in TOOLS]
 
 
 def main(argv: list[str] | None = None, root: Path = ROOT) -> int:

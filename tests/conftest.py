@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.metadata import version
 
 import jaxtyping
+import lowest
 import pytest
 import torch
 from hypothesis import settings
@@ -34,9 +36,17 @@ def random_ids(B: int, T: int, vocab_size: int = TINY.vocab_size, seed: int = 1)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test marked `gpu` is skipped where there is nothing to run it on, and says so."""
+    """A test marked `gpu` or `pinned` is skipped where it cannot hold, and says so."""
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device, and PyTorch finds none: not validated on GPU")
+    for marker in item.iter_markers("pinned"):
+        (package,) = marker.args
+        pinned, installed = (
+            lowest.pinned()[package],
+            version(package).partition("+")[0],
+        )  # 2.13.0+cpu is 2.13.0
+        if installed != pinned:
+            pytest.skip(f"holds with {package} {pinned}, and {package} {installed} is installed")
 
 
 @pytest.fixture

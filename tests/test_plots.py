@@ -52,6 +52,7 @@ def test_the_map_shows_the_numbers_of_its_config(ax, name):
     assert f"attention: {config.n_head} heads" in shown
 
 
+@pytest.mark.pinned("matplotlib")  # it writes its version into the drawing
 def test_the_map_on_the_front_page_is_up_to_date():
     """If this fails, run: python scripts/draw_course.py, and look at the drawing."""
     assert draw_course.FILE.read_bytes() == draw_course.svg()
