@@ -56,10 +56,11 @@ test: book
 	@$(NBVAL) book
 
 # The package at the lowest versions that pyproject.toml allows, in a folder beside .venv. Needs the network once.
-# Left out: tests/parity, for the transformers of requirements.txt need a newer huggingface_hub; what builds the site.
+# Left out: tests/parity, for the transformers of requirements.txt need a newer huggingface_hub; what runs the book's
+# notebooks or builds the site.
 lowest: $(LOWEST)/.ready
 	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n 2 --dist loadscope -m "not slow" --ignore tests/book --ignore tests/parity \
-		--deselect tests/test_repository.py::test_buttons_follow_the_address
+		--ignore tests/test_validated.py --deselect tests/test_repository.py::test_buttons_follow_the_address
 
 $(LOWEST)/.ready: pyproject.toml requirements.txt scripts/lowest.py
 	$(PYTHON_IS_THERE)
