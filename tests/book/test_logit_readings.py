@@ -26,7 +26,7 @@ def printed(nb: NotebookNode, code: str) -> str:
 
 def test_chapter_7_shows_that_length_decides_at_equal_angles_and_not_elsewhere() -> None:
     table = printed(read_notebook(ROOT / "book" / "07-weight-tying.ipynb"), "halfway")
-    line = r" *(\d+)°: +(\d+)° and +(\d+)°, +(\S+) +(\S+), token ([12])"
+    line = r" *(\d+)° +(\d+)° +(\d+)° +(\S+) +(\S+) +([12])"
     rows = [[float(x) for x in found] for found in re.findall(line, table)]
     assert len(rows) == 10
     for _, to_1, to_2, z_1, z_2, winner in rows:  # the second row is the longer one
