@@ -21,12 +21,12 @@ from gptlab.unembedding import token_loss
 def printed(nb: NotebookNode, code: str) -> str:
     """What the one cell that contains ``code`` has printed."""
     (cell,) = [cell for cell in nb.cells if cell.cell_type == "code" and code in cell.source]
-    return "".join(output.get("text", "") for output in cell.outputs)
+    return "".join(output.get("text") or output["data"]["text/plain"] for output in cell.outputs)
 
 
 def test_chapter_7_shows_that_length_decides_at_equal_angles_and_not_elsewhere() -> None:
     table = printed(read_notebook(ROOT / "book" / "07-weight-tying.ipynb"), "halfway")
-    line = r" *(\d+)°: +(\d+)° and +(\d+)°, +(\S+) +(\S+), token ([12])"
+    line = r" *(\d+)° +(\d+)° +(\d+)° +(\S+) +(\S+) +([12])"
     rows = [[float(x) for x in found] for found in re.findall(line, table)]
     assert len(rows) == 10
     for _, to_1, to_2, z_1, z_2, winner in rows:  # the second row is the longer one
@@ -80,7 +80,9 @@ def test_each_block_lowers_the_loss_of_the_logit_lens_and_the_last_reading_is_th
 
 def test_chapter_6_prints_the_lens_with_and_without_the_final_layer_norm_and_three_ranks() -> None:
     nb = read_notebook(ROOT / "book" / "06-unembedding.ipynb")
-    lens = printed(nb, "def lens(")
-    assert [line.split()[1] for line in lens.splitlines() if "after" in line] == list("0123456")
-    assert "without ln_f" in lens
+    lens = printed(nb, "def lens(").partition("blocks  leader")[2]
+    assert "loss without `ln_f`" in lens
+    rows = re.findall(r"^ +(\d)  ` \w+` +(\S+) +(\S+)$", lens, flags=re.M)
+    assert [n for n, _, _ in rows] == list("0123456")
+    assert [float(without) < float(loss) for _, loss, without in rows] == [True] * 3 + [False] * 4
     assert re.findall(r"rank (\d+)", printed(nb, "matrix_rank")) == ["128", "129", "200"]

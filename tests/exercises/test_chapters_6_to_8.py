@@ -29,9 +29,20 @@ def test_a_loss_of_one_token_is_nan_and_named():
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
     report = examine(find("next_token_loss"), next_token_loss)
-    assert report.right == "5 of 5 cases"
+    assert report.right == "6 of 6 cases"
     assert report.diagnosis.id == "one-token"
     assert "nan" in report.diagnosis.evidence
+
+
+@pytest.mark.parametrize(("floor", "name"), [(1e-8, "floored"), (1e-10, "floored-lower"), (1e-12, None)])
+def test_a_floor_under_the_probabilities_does_not_pass(floor, name):
+    def next_token_loss(logits, tokens):
+        p = logits[:, :-1].softmax(-1).gather(-1, tokens[:, 1:, None])
+        return -(p + floor).log().mean()
+
+    report = examine(find("next_token_loss"), next_token_loss)
+    assert report.right == "5 of 6 cases"
+    assert getattr(report.diagnosis, "id", None) == name
 
 
 def test_a_loss_as_a_plain_number_gives_no_gradient():

@@ -17,6 +17,11 @@ PER_TOKEN = (
     "there is a loss for each token. One number is asked for, their mean: with F.cross_entropy that is the default, "
     'not reduction="none".'
 )
+FLOORS = {"floored": 1e-8, "floored-lower": 1e-10}
+FLOORED = (
+    "a small number is added before the logarithm, so no surprise is greater than minus its logarithm: 1e-8 hides all "
+    "above 18. Where the model is surely wrong, the loss must say how much. log_softmax needs no such help."
+)
 
 
 def reference(logits: Tensor, tokens: Tensor, on: frozenset[str] = NOTHING_WRONG) -> Tensor:
@@ -39,6 +44,9 @@ def reference(logits: Tensor, tokens: Tensor, on: frozenset[str] = NOTHING_WRONG
     log_p = x.log_softmax(1 if "over-positions" in on else -1)
     if "overflows" in on:
         log_p = (x.exp() / x.exp().sum(-1, keepdim=True)).log()
+    for name, floor in FLOORS.items():
+        if name in on:
+            log_p = (log_p.exp() + floor).log()
     losses = -log_p.gather(-1, y[..., None])[..., 0]
     if "log-of-mean" in on:
         losses = -(-losses).exp().mean().log()
@@ -84,7 +92,10 @@ def cases(rng: random.Random) -> list[tuple[Tensor, Tensor]]:
         return logits, torch.randint(V, (B, T), generator=generator)
 
     high = case(2, 4, 6, height=100.0)  # e¹⁰⁰ is no float32
-    return [case(2, 5, 7), case(1, 6, 4), case(3, 2, 9), high, case(4, 3, 8)]
+    logits, tokens = case(2, 4, 5)
+    following = tokens.roll(-1, dims=1)[..., None]
+    unlikely = logits.scatter(-1, following, -50.0), tokens  # surely wrong at every position
+    return [case(2, 5, 7), case(1, 6, 4), case(3, 2, 9), high, unlikely, case(4, 3, 8)]
 
 
 EXERCISE = Exercise(
@@ -137,6 +148,7 @@ EXERCISE = Exercise(
             "softmax is written out as exp(z) / Σ exp(z), and a logit of 100 gives NaN: e¹⁰⁰ is larger than float32's "
             "largest number. Subtract the largest logit first; log_softmax and logsumexp do.",
         ),
+        *(Mistake(name, FLOORED) for name in FLOORS),
         Mistake(
             "last-token",
             "only the last token is scored. Each position but the last predicts a token: T - 1 of them.",
