@@ -67,7 +67,7 @@ ANSWER = '<details class="answer"><summary><b>Open when you have guessed</b></su
 # Notebooks whose guesses, reports and long lines are still in the old form; a name goes when its notebook is done.
 OLD_FORM = {
     *("01-tokens", "02-input-tensor", "03-attention", "04-block", "05-whole-model", "06-unembedding"),
-    *("07-weight-tying", "10-training", "11-generation", "claims-checked", "which-124m"),
+    *("07-weight-tying",),
 }
 
 # The code outside the notebook that decides what a figure shows.
