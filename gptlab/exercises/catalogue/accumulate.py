@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gptlab.exercises.exercise import NOTHING_WRONG, Diagnosis, Exercise, Mistake
@@ -61,7 +62,7 @@ class Gradients:
         }
 
 
-def holds_one_part_at_a_time(function: Gradients, case: tuple[nn.Module, Parts]) -> Diagnosis | None:
+def holds_one_part_at_a_time(function: Callable[..., Any], case: tuple[Any, ...]) -> Diagnosis | None:
     """Each part's graph is used up by backward() before the next part goes through the model."""
     model, parts = case
     waiting: set[int] = set()

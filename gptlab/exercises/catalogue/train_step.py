@@ -84,7 +84,7 @@ class Trained:
         return found
 
 
-def leaves_nothing_behind(function: Trained, case: tuple[nn.Module, Batches]) -> Diagnosis | None:
+def leaves_nothing_behind(function: Any, case: tuple[Any, ...]) -> Diagnosis | None:
     """The loss is no tensor, and the model is in training mode afterwards."""
     import torch
 
