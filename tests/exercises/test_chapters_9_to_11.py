@@ -327,6 +327,34 @@ def test_the_ways_to_accumulate_wrongly_are_named():
     assert accumulated(lambda model, parts, loss: [loss(x, y) for x, y in parts]) == "nothing-left"
 
 
+def test_parts_that_wait_for_one_backward_are_named():
+    def one_sum(model, parts, loss):
+        total = sum(y.numel() for _, y in parts)
+        sum(loss(x, y) * y.numel() / total for x, y in parts).backward()
+
+    def one_behind(model, parts, loss):
+        total, before = sum(y.numel() for _, y in parts), None
+        for x, y in [*parts, (None, None)]:
+            now = None if x is None else loss(x, y) * y.numel() / total
+            if before is not None:
+                before.backward()
+            before = now
+
+    assert accumulated(one_sum) == "holds-all"
+    assert accumulated(one_behind) == "holds-all"
+
+
+def test_looking_at_a_part_without_gradients_is_no_second_graph():
+    def body(model, parts, loss):
+        total = sum(y.numel() for _, y in parts)
+        with torch.no_grad():
+            [loss(x, y) for x, y in parts]
+        for x, y in parts:
+            (loss(x, y) * y.numel() / total).backward()
+
+    assert accumulated(body) == "passed"
+
+
 def test_a_mean_of_means_is_no_mean():
     """Losses {8} and {1, 1, 2}: 3, not 4.667."""
     model = torch.nn.Sequential(torch.nn.Embedding(2, 1), torch.nn.Linear(1, 2))
@@ -468,6 +496,35 @@ def test_targets_that_are_shifted_once_more_are_named():
     assert examine(find("train_step"), train_step).diagnosis.id == "shifted-again"
 
 
+def one_step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = token_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def test_a_loss_that_is_a_tensor_is_named_and_its_graph_too():
+    report = examine(find("train_step"), one_step)
+    assert report.diagnosis.id == "a-tensor"
+    assert "the graph of the whole step" in report.diagnosis.message
+    report = examine(find("train_step"), lambda *case: one_step(*case).detach())
+    assert report.diagnosis.id == "a-tensor"
+    assert "graph" not in report.diagnosis.message
+
+
+def test_a_step_in_evaluation_mode_is_named_and_one_that_asks_for_training_mode_passes():
+    def in_mode(training):
+        def train_step(model, optimizer, x, y):
+            model.train(training)
+            return one_step(model, optimizer, x, y).item()
+
+        return examine(find("train_step"), train_step)
+
+    assert in_mode(False).diagnosis.id == "eval-mode"
+    assert in_mode(True).status == "passed"
+
+
 def test_a_forgotten_loss_is_a_fact():
     def train_step(model, optimizer, x, y):
         optimizer.zero_grad()
@@ -507,6 +564,7 @@ def test_the_tokens_of_a_step():
     [
         ((0.45, 0.3, 0.2, 0.05), 1.0, None, 0.7, {0, 1}),
         ((0.45, 0.3, 0.2, 0.05), 1.0, None, 1e-8, {0}),
+        ((2, 1, 1), 1.0, None, 0.5, {0}),  # exactly p
         ((8, 4, 2, 1), 0.5, None, 0.75, {0}),
         ((8, 4, 2, 1), 2.0, None, 0.75, {0, 1, 2}),
         ((1, 2, 3, 4), 1.0, 100, None, {0, 1, 2, 3}),
@@ -541,7 +599,7 @@ def filtered(keep):
 
 
 def test_top_p_as_it_is_often_written():
-    def shifted(probs, p):  # as in transformers
+    def shifted(probs, p):
         remove = probs.cumsum(-1) > p
         remove[:, 1:] = remove[:, :-1].clone()
         remove[:, 0] = False
@@ -553,7 +611,9 @@ def test_top_p_as_it_is_often_written():
         remove[:, 0] = False
         return ~remove
 
-    assert filtered(shifted).status == "passed"
+    assert filtered(shifted).diagnosis.id == "goes-on-at-p"
+    assert filtered(lambda probs, p: probs.cumsum(-1) - probs < p).status == "passed"
+    assert filtered(lambda probs, p: probs.cumsum(-1) - probs <= p).diagnosis.id == "goes-on-at-p"
     assert filtered(shifted_twice).diagnosis.id == "keeps-next"
     assert filtered(lambda probs, p: probs.cumsum(-1) <= p).diagnosis.id == "drops-crossing"
 
@@ -565,7 +625,7 @@ def test_greedy_ids_instead_of_floats_are_said():
         return package_sample_probs(logits, temperature, top_k, top_p)
 
     report = examine(find("sample_probs"), sample_probs)
-    assert report.right == "12 of 13 cases"
+    assert report.right == "13 of 14 cases"
     assert "its type is torch.int64, expected torch.float32" in report.fact
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gptlab.exercises.exercise import NOTHING_WRONG, Exercise, Mistake
+from gptlab.exercises.exercise import NOTHING_WRONG, Diagnosis, Exercise, Mistake
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -61,6 +62,32 @@ class Gradients:
         }
 
 
+def holds_one_part_at_a_time(function: Callable[..., Any], case: tuple[Any, ...]) -> Diagnosis | None:
+    """Each part's graph is used up by backward() before the next part goes through the model."""
+    model, parts = case
+    waiting: set[int] = set()
+    most = calls = 0
+
+    def after(module: nn.Module, inputs: Any, logits: Tensor) -> None:
+        nonlocal most, calls
+        if logits.requires_grad:
+            calls += 1
+            waiting.add(calls)
+            most = max(most, len(waiting))
+            logits.register_hook(lambda gradient, call=calls: waiting.discard(call))
+
+    model.register_forward_hook(after)
+    function(model, parts)
+    if most < 2:
+        return None
+    return Diagnosis(
+        "holds-all",
+        "the gradient is right, but several parts wait for backward() together, each with all that its forward pass "
+        "kept. Parts are there to save that memory: call backward() on each before the next goes through the model.",
+        f"of {len(parts)} parts {most} waited at once",
+    )
+
+
 def bigram_model(V: int, C: int, generator: Generator) -> nn.Module:
     """Ids (B, T) to logits (B, T, V), without attention: each token alone predicts the next."""
     import torch
@@ -94,10 +121,11 @@ EXERCISE = Exercise(
     name="accumulate",
     chapter=10,
     task="accumulate(model, parts) leaves in the parameters of model, as .grad, the gradient of the mean loss over a "
-    "whole batch that comes in parts, one after the other. parts is a list of pairs x, y of token ids, both of shape "
-    "(b, T), where y holds the token that follows at each position; b and T may differ from part to part, and every "
-    "token of the batch counts alike. model(x) gives logits (b, T, V). The gradients are empty at the start, and "
-    "gptlab.unembedding.token_loss(logits, y) is the mean loss of a part.",
+    "whole batch that comes in parts. Of these it holds one at a time: backward() comes before the next. parts is "
+    "a list of pairs x, y of token ids, both of shape (b, T), where y holds the token that follows at each "
+    "position; b and T may differ from part to part, and every token of the batch counts alike. model(x) gives "
+    "logits (b, T, V). The gradients are empty at the start, and gptlab.unembedding.token_loss(logits, y) is the "
+    "mean loss of a part.",
     difficulty="medium",
     minutes=15,
     reference=reference,
@@ -142,6 +170,7 @@ EXERCISE = Exercise(
     ),
     cases=cases,
     adapt=Gradients,
+    probes=(holds_one_part_at_a_time,),
     hints=(
         "backward() adds to the gradients that are there. So the parts' gradients sum up by themselves, if each has "
         "the right weight.",
@@ -162,8 +191,10 @@ def accumulate(model, parts):
     also_correct=(
         "import torch\nimport torch.nn.functional as F\n"
         "def accumulate(model, parts):\n"
-        "    logits = torch.cat([model(x).flatten(0, 1) for x, y in parts])\n"
-        "    F.cross_entropy(logits, torch.cat([y.flatten() for x, y in parts])).backward()\n",
+        "    everything = torch.cat([y.flatten() for x, y in parts])\n"
+        "    for x, y in parts:\n"
+        "        losses = F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction='none')\n"
+        "        losses.backward(torch.full_like(losses, 1 / len(everything)))\n",
         "import torch.nn.functional as F\n"
         "def accumulate(model, parts):\n"
         "    model.zero_grad()\n"
@@ -176,10 +207,9 @@ def accumulate(model, parts):
         "import torch\nfrom gptlab.unembedding import token_loss\n"
         "def accumulate(model, parts):\n"
         "    sizes = torch.tensor([float(y.numel()) for _, y in parts])\n"
-        "    losses = torch.stack([token_loss(model(x), y) for x, y in parts])\n"
-        "    loss = losses @ (sizes / sizes.sum())\n"
-        "    for p, g in zip(model.parameters(), torch.autograd.grad(loss, list(model.parameters()))):\n"
-        "        p.grad = g\n"
-        "    return loss.item()\n",
+        "    for (x, y), share in zip(parts, sizes / sizes.sum()):\n"
+        "        loss = share * token_loss(model(x), y)\n"
+        "        for p, g in zip(model.parameters(), torch.autograd.grad(loss, list(model.parameters()))):\n"
+        "            p.grad = g if p.grad is None else p.grad + g\n",
     ),
 )

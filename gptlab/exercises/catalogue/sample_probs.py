@@ -73,7 +73,10 @@ def _keep_p(scores: Tensor, top_p: float | None, on: frozenset[str]) -> Tensor:
     ordered, order = scores.sort(dim=-1, descending="ascending" not in on)
     probs = ordered.softmax(-1)
     total = probs.cumsum(-1)
-    outside = total > top_p if on & {"drops-crossing", "drops-crossing-but-one"} else total - probs >= top_p
+    before = total - probs
+    outside = before > top_p if "goes-on-at-p" in on else before >= top_p
+    if on & {"drops-crossing", "drops-crossing-but-one"}:
+        outside = total > top_p
     if "keeps-next" in on:
         outside[..., 1:] = outside[..., :-1].clone()
     if on & {"drops-crossing-but-one", "keeps-next"}:
@@ -112,6 +115,7 @@ def cases(rng: random.Random) -> list[tuple[Tensor, float, int | None, float | N
         (known(1.0, 8.0, 2.0, 4.0), 0.5, None, 0.75),  # the temperature decides how many tokens reach p
         (known(1.0, 8.0, 2.0, 4.0), 2.0, None, 0.75),
         (known(0.1, 0.4, 0.2, 0.3), 1.0, 2, 0.5),  # 0.4 does not reach p, 0.4 / 0.7 does
+        (known(0.25, 0.5, 0.25), 1.0, None, 0.5),  # the first token brings it to p, exactly
         case(2, 7, 1.0, top_k=3),
         case(2, 6, 0.8, top_k=1),
         case(2, 4, 1.5, top_k=100),
@@ -192,6 +196,11 @@ EXERCISE = Exercise(
             "keeps-next",
             "top-p keeps one token too many, the one after the crossing. Is the mask moved by one place although the "
             "token's own probability is not counted?",
+        ),
+        Mistake(
+            "goes-on-at-p",
+            "where the tokens so far have exactly p, top-p keeps one more. They have reached it: leave a token out if "
+            "those before it have p or more, >= and not >.",
         ),
         Mistake(
             "ascending",

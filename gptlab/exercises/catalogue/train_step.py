@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from gptlab.exercises.catalogue.accumulate import bigram_model
-from gptlab.exercises.exercise import NOTHING_WRONG, Exercise, Misbuilt, Mistake
+from gptlab.exercises.exercise import NOTHING_WRONG, Diagnosis, Exercise, Misbuilt, Mistake
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -84,6 +84,28 @@ class Trained:
         return found
 
 
+def leaves_nothing_behind(function: Any, case: tuple[Any, ...]) -> Diagnosis | None:
+    """The loss is no tensor, and the model is in training mode afterwards."""
+    import torch
+
+    model, [(x, y), *_] = case
+    loss = function.attempt(model, torch.optim.SGD(model.parameters(), lr=LR), x, y)
+    if isinstance(loss, torch.Tensor):
+        graph = ", and with it the graph of the whole step" if loss.requires_grad else ""
+        return Diagnosis(
+            "a-tensor",
+            f"the values are right, but the loss is a tensor: whoever collects losses keeps it{graph}. A float is asked "
+            "for: loss.item().",
+        )
+    if not model.training:
+        return Diagnosis(
+            "eval-mode",
+            "the values are right, but the model is in evaluation mode afterwards, where dropout does nothing. It came "
+            "in training mode: leave it there, without model.eval().",
+        )
+    return None
+
+
 def cases(rng: random.Random) -> list[tuple[nn.Module, Batches]]:
     import torch
 
@@ -100,10 +122,11 @@ def cases(rng: random.Random) -> list[tuple[nn.Module, Batches]]:
 EXERCISE = Exercise(
     name="train_step",
     chapter=10,
-    task="train_step(model, optimizer, x, y) trains model on one batch, in place, and returns the loss, a number, as it "
-    "was before the step. x and y hold token ids, shape (B, T), and y the token that follows at each position; model(x) "
-    "gives logits (B, T, V). The loss is gptlab.unembedding.token_loss(logits, y), the gradients are empty at first, "
-    "and train_step is called again and again. The check calls it for two or three batches, with SGD.",
+    task="train_step(model, optimizer, x, y) trains model on one batch, in place, and returns the loss, a float, as it "
+    "was before the step. model is in training mode, and stays so. x and y hold token ids, shape (B, T), and y "
+    "the token that follows at each position; model(x) gives logits (B, T, V). The loss is "
+    "gptlab.unembedding.token_loss(logits, y), the gradients are empty at first, and train_step is called again "
+    "and again. The check calls it for two or three batches, with SGD.",
     difficulty="easy",
     minutes=10,
     reference=reference,
@@ -149,6 +172,7 @@ EXERCISE = Exercise(
     ),
     cases=cases,
     adapt=Trained,
+    probes=(leaves_nothing_behind,),
     hints=(
         "Three calls in a fixed order: how wrong is the model, which way is down, one step that way. And the next call "
         "must not find anything left over.",
@@ -176,14 +200,14 @@ def train_step(model, optimizer, x, y):
         "    loss = F.cross_entropy(model(x).transpose(1, 2), y)\n"
         "    loss.backward()\n"
         "    optimizer.step()\n"
-        "    return loss.detach()\n",
+        "    return loss.tolist()\n",
         "def train_step(model, optimizer, x, y):\n"
         "    logits = model(x)\n"
         "    loss = (logits.logsumexp(-1) - logits.gather(-1, y[..., None])[..., 0]).mean()\n"
         "    loss.backward()\n"
         "    optimizer.step()\n"
         "    model.zero_grad()\n"
-        "    return loss\n",
+        "    return loss.detach().numpy()\n",
         "import torch\nfrom gptlab.unembedding import token_loss\n"
         "def train_step(model, optimizer, x, y):\n"
         "    def closure():\n"
