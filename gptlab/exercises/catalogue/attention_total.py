@@ -52,7 +52,7 @@ EXERCISE = NumericExercise(
     ),
     hints=(
         "Two linear layers: which sizes do they turn into which?",
-        "c_attn turns C features into 3C, c_proj C into C. A linear layer has inputs · outputs weights and a bias "
+        "c_attn turns C numbers into 3C, c_proj C into C. A linear layer has inputs · outputs weights and a bias "
         "for each output. The heads are a way of cutting, they add nothing.",
         "3C² + 3C + C² + C = 4C² + 4C, with C = 768.",
         "4 * 768**2 + ...",

@@ -151,7 +151,7 @@ EXERCISE = Exercise(
         Mistake("model-width", "the scores are divided by √C. Divide by √D, with D = C / n_head."),
         Mistake(
             "one-head",
-            "there is one head, C wide. n_head is unused: split Q, K and V into n_head heads of C / n_head features.",
+            "there is one head, C wide. n_head is unused: split Q, K and V into n_head heads of C / n_head numbers.",
         ),
         Mistake(
             "split-mixes",
@@ -169,7 +169,7 @@ EXERCISE = Exercise(
     hints=(
         "You have written the parts: split_heads, scores, causal_mask, weighted_values, merge_heads. What is new are "
         "two matrix products, one in front and one behind.",
-        "One product makes Q, K and V at once, 3C features. chunk(3, dim=-1) cuts them apart, in this order.",
+        "One product makes Q, K and V at once, 3C numbers. chunk(3, dim=-1) cuts them apart, in this order.",
         "qkv = F.linear(x, W, b): (B, T, 3C). Three parts (B, T, C), each split to (B, H, T, D). y = softmax(q kᵀ / √D, "
         "masked) v: (B, H, T, D). Merge to (B, T, C), then F.linear with c_proj.",
         'def causal_attention(x, weights, n_head):\n    qkv = F.linear(x, weights["c_attn.weight"], ...)\n'

@@ -55,8 +55,8 @@ class Mixer:
         i, j = self.leak
         parts = [f"f with output {i} + {self.amount:g} · input {j}"]
         parts += [f"· input {self.times}"] if self.times is not None else []
-        parts += [f"in feature {self.feature}"] if self.feature is not None else []
-        parts += [f"in row {self.row}"] if self.row is not None else []
+        parts += [f"in column {self.feature}"] if self.feature is not None else []
+        parts += [f"in text {self.row}"] if self.row is not None else []
         return " ".join(parts) + (f", LayerNorm {self.norm}" if self.norm else "")
 
 
@@ -192,7 +192,7 @@ def _drawn(rng: random.Random) -> Mixer:
 
 
 _CONSTANT = (
-    "the same number is added to, or written into, every feature. A LayerNorm inside f takes the mean of the features "
+    "the same number is added to, or written into, every column. A LayerNorm inside f takes the mean of a row "
     "away, and with it such a change, so a leak behind it stays unseen. Put random vectors in place of the inputs."
 )
 
@@ -201,7 +201,7 @@ EXERCISE = Exercise(
     chapter=3,
     task="is_causal(f) returns True if no output of f depends on an input at a later position, and False otherwise. "
     "f turns a float tensor of shape (B, T, C) into one of the same shape. Probe it from outside, with inputs of "
-    "shape (2, 8, 4). Some of the functions look ahead at one position only, in one feature or one row of the batch, "
+    "shape (2, 8, 4). Some of the functions look ahead at one position only, in one column or one text of the batch, "
     "behind a LayerNorm, or by as little as 1e-4.",
     difficulty="medium",
     minutes=15,
@@ -227,12 +227,12 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "one-feature",
-            "only the first feature is changed or compared. A function may read another one. Change and compare them "
+            "only the first column is changed or compared. A function may read another one. Change and compare them "
             "all.",
         ),
         Mistake(
             "first-row",
-            "only the first row of the batch is changed or compared. A function may look ahead in another row.",
+            "only the first text of the batch is changed or compared. A function may look ahead in another one.",
         ),
         Mistake(
             "zeros",

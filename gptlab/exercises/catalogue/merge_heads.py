@@ -54,14 +54,12 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "interleaved",
-            "the heads' features alternate. They should lie side by side: all of head 0, then all of head 1.",
+            "the heads' numbers alternate. They should lie side by side: all of head 0, then all of head 1.",
         ),
         Mistake(
-            "averaged", "the heads are averaged. They lie side by side, nothing is lost: C = H · D features."
+            "averaged", "the heads are averaged. They lie side by side, nothing is lost: C = H · D numbers."
         ),
-        Mistake(
-            "summed", "the heads are summed. They lie side by side, nothing is lost: C = H · D features."
-        ),
+        Mistake("summed", "the heads are summed. They lie side by side, nothing is lost: C = H · D numbers."),
     ),
     cases=cases,
     probes=(gradient_reaches("x"),),

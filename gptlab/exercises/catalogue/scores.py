@@ -55,7 +55,7 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "model-width",
-            "you divide by √C, the root of all heads' width together. A score sums over the D = C / H features of "
+            "you divide by √C, the root of all heads' width together. A score sums over the D = C / H numbers of "
             "one head: divide by √D, with D = q.shape[-1].",
         ),
         Mistake("positions", "you divide by √T, the number of positions. The sum runs over D = q.shape[-1]."),

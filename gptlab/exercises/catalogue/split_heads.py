@@ -1,4 +1,4 @@
-"""Chapter 3: the features of each head, apart."""
+"""Chapter 3: the numbers of each head, apart."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def cases(rng: random.Random) -> list[tuple[Tensor, int]]:
 EXERCISE = Exercise(
     name="split_heads",
     chapter=3,
-    task="split_heads(x, n_head) cuts the C features of x, shape (B, T, C), into n_head groups of D = C / H "
-    "neighbours, one for each head, and returns shape (B, H, T, D).",
+    task="split_heads(x, n_head) cuts the C numbers of each row of x, shape (B, T, C), into n_head groups "
+    "of D = C / H neighbours, one for each head, and returns shape (B, H, T, D).",
     difficulty="easy",
     minutes=5,
     reference=reference,
@@ -61,11 +61,11 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "interleaved",
-            "each head gets every H-th feature. A head's features are neighbours: head 0 has the first D.",
+            "each head gets every H-th number. A head's numbers are neighbours: head 0 has the first D.",
         ),
         Mistake(
             "exchanged",
-            "H and D are exchanged: there are D heads with H features each. The last dimension is (n_head, D), in "
+            "H and D are exchanged: there are D heads with H numbers each. The last dimension is (n_head, D), in "
             "this order.",
         ),
         Mistake(
