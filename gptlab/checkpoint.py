@@ -59,7 +59,7 @@ def from_pretrained(name_or_path: str | PathLike[str]) -> GPT:
     if name_or_path in SHIPPED:
         return load_checkpoint(SHIPPED[str(name_or_path)], dtype=torch.float32)
     if name_or_path in HUB:
-        return load_checkpoint(_download(str(name_or_path)))
+        return load_checkpoint(download(str(name_or_path)))
     if not Path(name_or_path).exists():
         raise ValueError(
             f"{str(name_or_path)!r} is none of {', '.join([*SHIPPED, *HUB])}, and no path that exists"
@@ -370,7 +370,12 @@ def _check_config(model: GPT) -> None:
         )
 
 
-def _download(name: str) -> Path:
+def download(name: str) -> Path:
+    """The folder with the files of one of the published models, fetched if the cache does not have them.
+
+    Raises:
+        ConnectionError: they are not in the cache and cannot be downloaded.
+    """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 

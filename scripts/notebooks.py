@@ -65,7 +65,7 @@ FOLDED = {"hide-input", "hide-cell", "remove-input", "remove-cell"}  # code that
 ANSWER = '<details class="answer"><summary><b>Open when you have guessed</b></summary>\n\n'
 
 # Notebooks whose guesses, reports and long lines are still in the old form; a name goes when its notebook is done.
-OLD_FORM = {"03-attention", "04-block", "05-whole-model"}
+OLD_FORM = {"03-attention"}
 
 # The code outside the notebook that decides what a figure shows.
 DRAWING = ("gptlab/config.py", "gptlab/ledger.py", "gptlab/memory/*.py", "gptlab/plots/**/*.py")

@@ -410,7 +410,7 @@ def test_from_pretrained_asks_for_a_fixed_commit(monkeypatch, tmp_path, model):
 def test_a_name_means_the_published_weights_even_beside_a_folder_of_that_name(tmp_path, monkeypatch, model):
     monkeypatch.chdir(tmp_path)
     save_checkpoint(model, "gpt2")
-    monkeypatch.setattr(checkpoint, "_download", lambda name: tmp_path / "nowhere")
+    monkeypatch.setattr(checkpoint, "download", lambda name: tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         from_pretrained("gpt2")
     assert same(from_pretrained("./gpt2"), model)

@@ -314,6 +314,7 @@ def gpt2(old: str = "", new: str = ""):
         ("torch.arange(ids.shape[1])", "torch.arange(ids.shape[1]) % self.config.n_positions", "too-long"),
         ("x = block(x)", "x = self.h[0](x)", "first-block"),
         ("(nn.Module)", "(Plain)", "not-a-module"),
+        ("return self.lm_head(self.ln_f(x))", "return self.lm_head(self.ln_f(x)), None", "tuple"),
     ],
 )
 def test_the_ways_to_build_a_model_wrongly_are_named(old, new, name):

@@ -51,6 +51,13 @@ class AsFunction:
 
         module = self.module(config, weights, input_ids)
         logits, again = module(input_ids), module(input_ids)
+        if isinstance(logits, tuple):
+            raise Misbuilt(
+                "tuple",
+                "forward returns a tuple. Return the logits alone: what computes a loss of them stands outside the "
+                "model.",
+                f"it has {len(logits)} elements",
+            )
         if torch.is_tensor(logits) and not torch.equal(logits, again):
             raise Misbuilt(
                 "random",
@@ -84,8 +91,8 @@ def _check(module: Any, own: dict[str, Any], weights: dict[str, Tensor]) -> None
     if missing:
         raise Misbuilt(
             "missing",
-            f"the module has no parameter {missing[0]}. Use the checkpoint's names: wte, wpe, h, ln_f, lm_head, and "
-            f"gptlab.block.Block for the blocks.",
+            f"the module has no parameter {missing[0]}. Use the checkpoint's names: wte, wpe, h, ln_f, lm_head; "
+            f"in a block ln_1, attn.c_attn, attn.c_proj, ln_2, mlp.c_fc, mlp.c_proj.",
             f"{len(missing)} of {len(weights)} names are missing",
         )
     if own["h.0.ln_1.weight"] is own["h.1.ln_1.weight"]:
@@ -184,8 +191,8 @@ EXERCISE = Exercise(
     chapter=5,
     task="GPT2(config) is an nn.Module; config is a gptlab.GPTConfig. forward(input_ids) turns token ids of shape "
     "(B, T) into logits of shape (B, T, V): token and position rows, the blocks, a final LayerNorm, and the head, "
-    "which is the token table. Name the parts as the checkpoint does: wte, wpe, h (the blocks; use "
-    "gptlab.block.Block), ln_f, lm_head. More than n_positions tokens raise an error.",
+    "which is the token table. The blocks are yours of chapter 4, or gptlab.block.Block. Name the parts as the "
+    "checkpoint does: wte, wpe, h (the blocks), ln_f, lm_head. More than n_positions tokens raise an error.",
     difficulty="hard",
     minutes=30,
     reference=reference,
@@ -219,7 +226,7 @@ EXERCISE = Exercise(
         "A module finds its parts only where it looks for them: attributes, and nn.ModuleList. And what makes two "
         "parts one?",
         "x = wte(ids) + wpe(arange(T)); for block in h: x = block(x); lm_head(ln_f(x)), with lm_head = nn.Linear(C, V, "
-        "bias=False) and lm_head.weight = wte.weight. LayerNorm's eps is config.layer_norm_epsilon.",
+        "bias=False) and lm_head.weight = wte.weight. LayerNorm's eps is 1e-5.",
         "class GPT2(nn.Module):\n    def __init__(self, config):\n        super().__init__()\n"
         "        self.wte = nn.Embedding(...)\n        self.wpe = ...\n        self.h = nn.ModuleList(...)\n"
         "        self.ln_f = ...\n        self.lm_head = ...\n        self.lm_head.weight = ...\n\n"
@@ -229,27 +236,29 @@ EXERCISE = Exercise(
 import torch
 from torch import nn
 
-from gptlab.block import Block
+from gptlab.my_gpt2 import Block
 
 class GPT2(nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.wte = nn.Embedding(config.vocab_size, config.n_embd)
-        self.wpe = nn.Embedding(config.n_positions, config.n_embd)
-        self.drop = nn.Dropout(config.embd_pdrop)
+        C = config.n_embd
+        self.wte = nn.Embedding(config.vocab_size, C)
+        self.wpe = nn.Embedding(config.n_positions, C)
         self.h = nn.ModuleList(Block(config) for _ in range(config.n_layer))
-        self.ln_f = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
-        self.lm_head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.ln_f = nn.LayerNorm(C, eps=1e-5)
+        self.lm_head = nn.Linear(C, config.vocab_size, bias=False)
         self.lm_head.weight = self.wte.weight
 
     def forward(self, input_ids):
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device)
-        x = self.drop(self.wte(input_ids) + self.wpe(positions))
+        T = input_ids.shape[1]
+        positions = torch.arange(T, device=input_ids.device)
+        x = self.wte(input_ids) + self.wpe(positions)
         for block in self.h:
             x = block(x)
         return self.lm_head(self.ln_f(x))
 """,
     also_correct=(
+        "from gptlab.my_gpt2 import GPT2\n",
         "from gptlab.model import GPT as GPT2\n",
         "from torch import nn\nfrom gptlab.block import Block\nfrom gptlab.embeddings import input_tensor\n"
         "class GPT2(nn.Module):\n"
