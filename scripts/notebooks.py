@@ -66,7 +66,7 @@ ANSWER = '<details class="answer"><summary><b>Open when you have guessed</b></su
 
 # Notebooks whose guesses, reports and long lines are still in the old form; a name goes when its notebook is done.
 OLD_FORM = {
-    *("01-tokens", "02-input-tensor", "03-attention", "06-unembedding"),
+    *("01-tokens", "02-input-tensor", "06-unembedding"),
     *("07-weight-tying", "10-training", "11-generation", "claims-checked", "which-124m"),
 }
 
