@@ -1,4 +1,4 @@
-"""The reader's GPT-2: each definition of gptlab.my_gpt2 stands letter for letter in its chapter, in code that is shown."""
+"""The reader's GPT-2: each definition of gptlab.my_gpt2 stands letter for letter in its chapter, in code shown."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
-from gptlab import my_gpt2
+from gptlab import GPT, checkpoint, my_gpt2
+from tests.conftest import TINY
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(my_gpt2.__file__).read_text("utf-8")
@@ -68,3 +71,24 @@ def test_what_a_chapter_imports_from_the_readers_model_was_built_before_it(chapt
 def test_no_line_is_wider_than_the_page() -> None:
     code = SOURCE[SOURCE.index("import math") :]
     assert max(map(len, code.splitlines())) <= 76
+
+
+def test_the_loader_of_chapter_5_reads_a_file_with_masks(tmp_path: Path) -> None:
+    cells = nbformat.read(ROOT / "book/05-whole-model.ipynb", as_version=4).cells
+    (source,) = (cell.source for cell in cells if "def load(" in cell.source)
+    space = {"load_file": load_file}
+    exec(source[: source.rindex("\n\n\n")], space)
+    torch.manual_seed(0)
+    model = GPT(TINY).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5)
+    checkpoint.save_checkpoint(model, tmp_path)
+    file = tmp_path / "model.safetensors"
+    masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 9, 9).tril() for i in range(TINY.n_layer)}
+    save_file(load_file(file) | masks, file)
+    mine = my_gpt2.GPT2(TINY)
+    space["load"](mine, file)
+    ids = torch.randint(TINY.vocab_size, (2, 5))
+    with torch.no_grad():
+        torch.testing.assert_close(mine(ids), model(ids), rtol=1e-5, atol=1e-5)
