@@ -64,9 +64,6 @@ MAX_PNG, MAX_WIDTH = 150_000, 1600  # bytes, pixels
 FOLDED = {"hide-input", "hide-cell", "remove-input", "remove-cell"}  # code that a reader need not see
 ANSWER = '<details class="answer"><summary><b>Open when you have guessed</b></summary>\n\n'
 
-# Notebooks whose guesses, reports and long lines are still in the old form; a name goes when its notebook is done.
-OLD_FORM = {"03-attention"}
-
 # The code outside the notebook that decides what a figure shows.
 DRAWING = ("gptlab/config.py", "gptlab/ledger.py", "gptlab/memory/*.py", "gptlab/plots/**/*.py")
 
@@ -236,11 +233,10 @@ def write(path: Path, text: str) -> None:
 # Check
 
 
-def problems(nb: NotebookNode, root: Path, old_form: bool = False) -> list[str]:
+def problems(nb: NotebookNode, root: Path) -> list[str]:
     """Everything that is wrong with a notebook's stored state, one line each: where, what, what to do."""
     found = [*invalid(nb), *stale(nb, root), *colab_problems(nb), *count_problems(nb)]
-    if not old_form:
-        found += [*guess_problems(nb), *shown_problems(nb)]
+    found += [*guess_problems(nb), *shown_problems(nb)]
     for i, cell in enumerate(nb.cells):
         check = {"code": code_problems, "markdown": markdown_problems}.get(cell.cell_type, raw_problems)
         found += [f"{name_of(nb, i)}: {problem}" for problem in [*tag_problems(cell), *check(cell)]]
@@ -480,7 +476,7 @@ def work_on_notebook(mode: str, path: Path, root: Path) -> list[str]:
         nb.metadata["stored_from"] = nbformat.from_dict(digests(nb, root))
         print(f"{shown(path, root)}: executed in {time.monotonic() - began:.0f} s", flush=True)
     after = dump(nb)
-    found = problems(nb, root, path.stem in OLD_FORM) if mode != "norm" else []
+    found = problems(nb, root) if mode != "norm" else []
     if after != before:
         if mode == "check":
             found.append("not in normal form; run: python scripts/notebooks.py norm")

@@ -7,7 +7,6 @@ from dataclasses import replace
 from importlib.metadata import version
 
 import jaxtyping
-import lowest
 import pytest
 import torch
 from hypothesis import settings
@@ -40,11 +39,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device, and PyTorch finds none: not validated on GPU")
     for marker in item.iter_markers("pinned"):
+        import lowest  # from scripts/, which only pytest has on its path
+
         (package,) = marker.args
-        pinned, installed = (
-            lowest.pinned()[package],
-            version(package).partition("+")[0],
-        )  # 2.13.0+cpu is 2.13.0
+        pinned, installed = lowest.pinned()[package], version(package).partition("+")[0]  # 2.13.0+cpu is 2.13.0
         if installed != pinned:
             pytest.skip(f"holds with {package} {pinned}, and {package} {installed} is installed")
 

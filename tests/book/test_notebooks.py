@@ -270,12 +270,6 @@ def test_code_that_is_shown_fits_the_page_and_reports_nothing() -> None:
     assert found("self.report(1)") == found('report("loss", 1, "1")', "remove-cell") == []
 
 
-def test_no_notebook_stays_on_the_list_of_the_old_form_once_it_is_done() -> None:
-    for name in notebooks.OLD_FORM:
-        nb = notebooks.read_notebook(notebooks.ROOT / "book" / f"{name}.ipynb")
-        assert [*notebooks.guess_problems(nb), *notebooks.shown_problems(nb)], f"delete {name} from OLD_FORM"
-
-
 @pytest.mark.parametrize(
     "text",
     [
