@@ -50,7 +50,7 @@ class TrainingSettings:
     """The largest one, at the end of the warm-up."""
     final_share: float = 0.1
     """The share of it that is left in the last step."""
-    warmup: int = cast("int", None)  # until __post_init__ knows the steps
+    warmup: int | None = None  # until __post_init__ knows the steps; then an integer
     """Steps in which the learning rate rises; unless given, a tenth of all, and 100 at most."""
     weight_decay: float = 0.1
     betas: tuple[float, float] = (0.9, 0.95)
@@ -78,7 +78,7 @@ class TrainingSettings:
             raise ValueError(
                 f"batch_size={self.batch_size} must be divisible by micro_batches={self.micro_batches}"
             )
-        if not 0 <= self.warmup <= self.steps:
+        if self.warmup is None or not 0 <= self.warmup <= self.steps:
             raise ValueError(
                 f"warmup={self.warmup} must be 0 to steps={self.steps}: shorten it, or train longer"
             )
@@ -271,9 +271,10 @@ def learning_rate(step: int, settings: TrainingSettings) -> float:
     The first step's is not 0, which would waste it: it is 1 / (warmup + 1) of the largest. Radford et al. 2018,
     section 4.1, warm up and follow a cosine to 0; Brown et al. 2020, appendix B, stop at a tenth, as the default here.
     """
-    if step < settings.warmup:
-        return settings.learning_rate * (step + 1) / (settings.warmup + 1)
-    done = (step - settings.warmup) / max(1, settings.steps - 1 - settings.warmup)
+    warmup = cast("int", settings.warmup)
+    if step < warmup:
+        return settings.learning_rate * (step + 1) / (warmup + 1)
+    done = (step - warmup) / max(1, settings.steps - 1 - warmup)
     share = settings.final_share + (1 - settings.final_share) * (1 + math.cos(math.pi * min(done, 1.0))) / 2
     return settings.learning_rate * share
 

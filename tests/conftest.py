@@ -42,7 +42,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         import lowest  # from scripts/, which only pytest has on its path
 
         (package,) = marker.args
-        pinned, installed = lowest.pinned()[package], version(package).partition("+")[0]  # 2.13.0+cpu is 2.13.0
+        pinned, installed = (
+            lowest.pinned()[package],
+            version(package).partition("+")[0],
+        )  # 2.13.0+cpu is 2.13.0
         if installed != pinned:
             pytest.skip(f"holds with {package} {pinned}, and {package} {installed} is installed")
 

@@ -79,7 +79,13 @@ def test_the_tools_are_printed_only_if_asked_for(tmp_path: Path, capsys: pytest.
 
 
 def test_make_lowest_installs_the_pins_in_a_folder_of_its_own_and_runs_the_quick_tests_there() -> None:
-    command = ["make", "--dry-run", "--always-make", "lowest"]
+    command = [
+        "make",
+        "--dry-run",
+        "--always-make",
+        "--no-print-directory",
+        "lowest",
+    ]  # also inside another make
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     assert "python3 scripts/lowest.py --tools > .venv-lowest/requirements.txt" in shown
     install, run = [line for line in shown if ".venv-lowest/bin/python -m pip" in line], " ".join(shown[-2:])
